@@ -1,6 +1,7 @@
-"""Every argument of every public callable of attnlib is replaced by values that mean something else: a sentence names the argument.
+"""Every argument of every public callable of attnlib and of attnbook's faces is replaced by values that mean something else.
 
-A new public name without a row fails. What is taken on purpose is listed: `EVERYWHERE` by the kind of argument, `WORKS` one by one.
+A sentence names the argument. A new public name without a row fails. What is taken on purpose is listed:
+`EVERYWHERE` by the kind of argument, `WORKS` one by one.
 """
 
 import importlib
@@ -13,7 +14,14 @@ import numpy as np
 import pytest
 import torch
 
+import attnbook.single_head
+import attnbook.token_selection
 import attnlib
+from attnbook import finite_data as fd
+from attnbook import one_token as ot
+from attnbook import staircase as st
+from attnbook.single_head import flow_path, hard_margin
+from attnbook.token_selection import existence_window, selection_accuracy, selection_time
 from attnlib import attention, device, gaussian, limits, randomness
 from attnlib import in_context as ic
 from attnlib import single_head as sh
@@ -50,6 +58,11 @@ DIRECTION = {
     "direction_norm_squared": 9 * V[0, 0] ** 2,
     "rng": np.random.default_rng(0),
 }
+LATE = ts.TokenLaw(n=20, d=2000, tokens=8, signal_norm=10.0)
+TASKS = fd.TaskLaw(d=2, length=3, tasks=2, noise=0.1)
+SPECTRUM = st.SpectrumLaw((0.6, 0.4), length=3, noise=0.1)
+SMALL = st.small_heads(0, heads=8, dimension=2, size=0.1, runs=1)
+ONE = ot.OneTokenLaw(tokens=8, strength=6.0)
 SIZES = {"seed": 0, "runs": 1, "first_run": 0}
 
 
@@ -62,7 +75,7 @@ INSIDE = {
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
     circuits.imbalance, circuits.merge, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
     type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
-    ts.outputs, proved.ProvedOutcome, device.what_ran, device.one_thread, device.home,
+    ts.outputs, ot.Sample, st.Path, proved.ProvedOutcome, device.what_ran, device.one_thread, device.home,
 }  # fmt: skip
 MODULES_INSIDE = {
     "arrays",
@@ -163,6 +176,46 @@ ROWS = {
     ic.train_many: {"experiments": [STUDY], "threads": 1, "progress": False},
     heads_training.load_history: {"path": "nothing.safetensors"},
     checkpoints.read_checkpoint: {"path": "nothing.safetensors"},
+    flow_path: {"x": 1.0, "label_noise": 0.1, "times": [0.5, 1.0], "attention_rate": 1.0},
+    hard_margin: {"rows": np.eye(2), "labels": np.array([1.0, -1.0]), "tolerance": 1e-8, "max_iterations": 200},
+    existence_window: {"law": TOKENS},
+    selection_accuracy: {"discrimination": 1.0, "law": TOKENS},
+    selection_time: {"law": LATE, "step_size": 0.1, "weight_scale": 0.5},
+    fd.TaskLaw: fields(TASKS),
+    TASKS.draw_tasks: SIZES,
+    TASKS.draw: {"prompts": 4} | SIZES,
+    TASKS.draw_prompts: {"prompts": 4, "task_vectors": TASKS.draw_tasks(0, runs=1)} | SIZES,
+    fd.best_attention: {"law": TASKS, "task_vectors": TASKS.draw_tasks(0, runs=1)},
+    fd.exact_error: {"gamma": fd.best_attention(TASKS), "law": TASKS, "task_vectors": TASKS.draw_tasks(0, runs=1)},
+    fd.extrapolate: {"sizes": [1.0, 2.0, 4.0], "values": torch.ones(1, 3).double()},
+    fd.fit_attention: {"data": TASKS.draw(8, 0, runs=1), "penalty": 0.1},
+    fd.limit_error: {"tau": 0.5, "alpha": 1.0, "kappa": 1.0, "noise": 0.1, "tasks": "seen"},
+    st.SpectrumLaw: fields(SPECTRUM),
+    st.Heads: fields(SMALL),
+    SMALL.scaled: {"factor": 2.0},
+    st.escape_time: {"start": SMALL, "rates": [0.5, 0.3]},
+    st.loss_sampled: {"law": SPECTRUM, "matrix": torch.eye(2).double(), "seed": 0, "runs": 1, "prompts": 2},
+    st.plateau_levels: {"law": SPECTRUM},
+    st.population_loss: {"law": SPECTRUM, "matrix": torch.eye(2).double()},
+    st.predicted_drops: {"law": SPECTRUM, "start": SMALL, "drops": 1},
+    st.small_heads: {"seed": 0, "heads": 2, "dimension": 2, "size": 0.1, "runs": 1},
+    st.train_separate: {"law": SPECTRUM, "start": SMALL, "time": 2.0, "every": 1.0, "step": 0.5},
+    st.train_softmax: {
+        "law": st.SpectrumLaw((0.6, 0.4), length=3), "start": SMALL, "seed": 0, "time": 2.0, "prompts": 2, "every": 1, "step": 1.0,
+    },
+    ot.OneTokenLaw: fields(ONE),
+    ONE.draw: {"seed": 0, "runs": 1, "samples": 2},
+    ot.bayes_risk: {"law": ONE},
+    ot.concave_floor: {"law": ONE},
+    ot.own_score_risk: {"law": ONE},
+    ot.erf_risk: {"law": ONE, "scale": 1.0},
+    ot.linear_risk: {"law": ONE, "centred": True},
+    ot.risk_bounds: {"law": ONE, "own_score": True},
+    ot.erf_weights: {"scores": V, "law": ONE, "scale": 1.0},
+    ot.linear_weights: {"scores": V, "law": ONE, "centred": True},
+    ot.sigmoid_weights: {"scores": V, "law": ONE, "bias": 1.0},
+    ot.softmax_weights: {"scores": V, "law": ONE, "slope": 1.0},
+    ot.risk_sampled: {"weights": torch.sigmoid, "sample": ONE.draw(0, runs=1, samples=2)},
     device.resolve: {"device": "cpu"},
     device.report: {"device": "cpu"},
     randomness.stream: {"seed": 0, "role": "test", "run": 0},
@@ -187,7 +240,17 @@ WORKS = {
     "v": "nan_tensor", "p": "nan_tensor",  # a diverged head has outputs and errors that are nan
     (ts.TokenLaw, "noise_std"): "2.5 200.0", (ic.Experiment, "steps"): "0", (sh.train_heads, "output_scale"): "2.5 200.0",
     (ic.RegressionLaw, "mean"): "int_tensor",
+    (flow_path, "x"): "2.5 200.0", "attention_rate": "2.5 200.0", "tolerance": "2.5 200.0", "size": "2.5 200.0", "time": "2.5 200.0",
+    "strength": "2.5 200.0", "alpha": "2.5 200.0", "tau": "2.5 200.0 inf", "kappa": "2.5 200.0 inf",
+    "noise": "2.5 200.0 0", "discrimination": NO_RANGE, "factor": NO_RANGE, "slope": NO_RANGE, "bias": NO_RANGE,
+    "rates": "int_tensor", "scale": "2.5 200.0", (hard_margin, "labels"): "int_tensor", (st.Heads, "value"): "nan_tensor",
+    (st.train_separate, "every"): "2.5 200.0", (st.train_separate, "step"): "", (ot.OneTokenLaw, "tokens"): "10**30",
+    (st.train_softmax, "step"): "2.5 200.0",
 }  # fmt: skip
+WORKS |= {
+    (weights, "scores"): "nan_tensor empty meta" if weights in (ot.erf_weights, ot.sigmoid_weights) else "nan_tensor"
+    for weights in (ot.erf_weights, ot.sigmoid_weights, ot.linear_weights, ot.softmax_weights)
+}
 
 
 def works(thing, name):
@@ -195,13 +258,17 @@ def works(thing, name):
     annotation = inspect.signature(thing).parameters[name].annotation
     taken = {"None"} if "None" in annotation else set()
     taken |= {"True", "np.True_"} if annotation == "bool" else set()
-    if annotation == "torch.Tensor" and isinstance(thing, type):  # looked at where they are used
+    if (
+        annotation == "torch.Tensor" and isinstance(thing, type) and thing is not st.Heads
+    ):  # looked at where they are used
         taken |= {"int_tensor", "nan_tensor", "empty", "meta"}
     return taken | set(WORKS.get((thing, name), WORKS.get(name, "")).split())
 
 
 def public():
-    """Every callable in the `__all__` of a module of attnlib."""
+    """Every callable in the `__all__` of a module of attnlib, and of the faces of attnbook."""
+    for face in (fd, ot, st, attnbook.single_head, attnbook.token_selection):
+        yield from map(vars(face).__getitem__, face.__all__)
     for module in pkgutil.walk_packages(attnlib.__path__, "attnlib."):
         name = module.name.removeprefix("attnlib.")
         if name.startswith("_") or name.split(".")[0] in MODULES_INSIDE or name in MODULES_INSIDE:

@@ -8,6 +8,7 @@ from attnbook.finite_data.law import PretrainingSet, TaskLaw, summary_of
 from attnlib import checks
 
 
+@checks.checked
 def fit_attention(data: PretrainingSet, *, penalty: float = 0.0) -> torch.Tensor:
     r"""Linear attention fitted to pretraining sets: ridge regression, or at penalty 0 least squares of minimum norm, exactly.
 
@@ -95,6 +96,7 @@ def _moments(law: TaskLaw, task_vectors: torch.Tensor | None) -> tuple[torch.Ten
     return cross, torch.cat([torch.cat([square, border], dim=-1), below], dim=-2)
 
 
+@checks.checked
 def exact_error(gamma: torch.Tensor, law: TaskLaw, task_vectors: torch.Tensor | None = None) -> torch.Tensor:
     r"""The error $E(\hat y-y)^2$ of any linear attention on new prompts, by formula.
 
@@ -127,6 +129,7 @@ def exact_error(gamma: torch.Tensor, law: TaskLaw, task_vectors: torch.Tensor | 
     return law.label_variance + ((gamma @ square * gamma).sum((-1, -2)) - 2 * (gamma * cross).sum((-1, -2))) / law.d
 
 
+@checks.checked
 def best_attention(law: TaskLaw, task_vectors: torch.Tensor | None = None) -> torch.Tensor:
     r"""The linear attention of least error on prompts of these tasks: what least squares tends to with ever more prompts.
 

@@ -3,7 +3,7 @@ r"""Limits $d\to\infty$ at fixed $\alpha=l/d$, $\kappa=k/d$, $\tau=n/d^2$, and e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
@@ -50,6 +50,7 @@ def prompt_cost(alpha: float, kappa: float, noise: float, tasks: str = "fresh") 
     return (1 + q) * stieltjes(q, kappa) * seen
 
 
+@checks.checked
 def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str = "fresh") -> float:
     r"""The limit of the error of minimum-norm least squares, on fresh tasks or on the tasks of pretraining. Infinite at $\tau=1$.
 
@@ -79,7 +80,7 @@ def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str
         >>> round(limit_error(0.5, 1.0, 2.0, 0.1), 4), limit_error(1.0, 1.0, 2.0, 0.1)
         (1.4875, inf)
     """
-    if tau == math.inf:
+    if _infinite(tau):
         return many_prompts_error(alpha, kappa, noise, tasks)
     checks.positive_number("tau", tau)
     checks.one_of("tasks", tasks, ("fresh", "seen"))
@@ -110,6 +111,7 @@ def ridge_error(alpha: float, noise: float) -> float:
     return noise + ratio * stieltjes(ratio, alpha)
 
 
+@checks.checked
 def extrapolate(sizes: Sequence[float], values: torch.Tensor) -> torch.Tensor:
     r"""The value at $d=\infty$ of measurements at several d: least squares in 1, $1/d$ and $1/d^2$, row by row.
 
@@ -136,6 +138,8 @@ def extrapolate(sizes: Sequence[float], values: torch.Tensor) -> torch.Tensor:
         >>> print(round(extrapolate(d.tolist(), (2 + 3 / d - 1 / d**2)[None]).item(), 10))
         2.0
     """
+    if not isinstance(sizes, Iterable) or getattr(sizes, "ndim", 1) == 0:
+        raise ValueError(f"sizes must be three different d or more to extrapolate; got {sizes!r}")
     for size in sizes:
         checks.positive_number("sizes", size)
     if len(set(sizes)) < 3:
@@ -156,4 +160,8 @@ def _ratio(alpha: float, noise: float) -> float:
 
 def _inverse(name: str, value: float) -> float:
     """1/value of a number > 0 that may be infinite."""
-    return 0.0 if value == math.inf else 1 / checks.positive_number(name, value)
+    return 0.0 if _infinite(value) else 1 / checks.positive_number(name, value)
+
+
+def _infinite(value: object) -> bool:
+    return isinstance(value, float) and value == math.inf

@@ -22,6 +22,7 @@ _STEP = 0.2  # of the grid of Gumbel variables: the trapezoidal rule is then exa
 _LARGEST = 2000.0  # strength; beyond it the convolutions take too long
 
 
+@checks.checked
 def bayes_risk(law: OneTokenLaw) -> float:
     r"""The smallest risk of any predictor, which is that of softmax weights at the slope $\sqrt\nu$.
 
@@ -54,6 +55,7 @@ def bayes_risk(law: OneTokenLaw) -> float:
     return float(step * (density * np.where(above > 0, beaten, 0.0)).sum())
 
 
+@checks.checked
 def own_score_risk(law: OneTokenLaw) -> float:
     r"""The smallest risk of weights that depend on the token's own score only, which is that of `sigmoid_weights`.
 
@@ -111,6 +113,7 @@ def linear_risk(law: OneTokenLaw, *, centred: bool = False) -> float:
     return float(1 / (1 + 1 / (law.tokens - 1) + law.strength / law.tokens))
 
 
+@checks.checked
 def erf_risk(law: OneTokenLaw, scale: float) -> float:
     r"""The risk of `erf_weights` at one scale.
 
@@ -181,6 +184,7 @@ def risk_bounds(law: OneTokenLaw, *, own_score: bool = False) -> tuple[float, fl
     return low / (2 * math.sqrt(1 + spread / 4)), factor * min(0.5, math.sqrt(math.pi / (2 * spread)))
 
 
+@checks.checked
 def concave_floor(law: OneTokenLaw) -> float:
     r"""A risk that weights $g(\chi_i)$ cannot go below if $g$ is odd, nondecreasing, and concave on $[0,\infty)$, at any scale.
 

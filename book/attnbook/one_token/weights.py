@@ -11,6 +11,7 @@ from attnbook.one_token.law import OneTokenLaw, Sample
 from attnlib import attention, checks
 
 
+@checks.checked
 def softmax_weights(scores: torch.Tensor, law: OneTokenLaw, *, slope: float = 1.0) -> torch.Tensor:
     r"""Softmax weights of the scores, at the Bayes slope or a multiple of it.
 
@@ -25,7 +26,7 @@ def softmax_weights(scores: torch.Tensor, law: OneTokenLaw, *, slope: float = 1.
         weights of the shape of the scores.
 
     Raises:
-        ValueError: a slope that is no finite number.
+        ValueError: a slope that is no finite number, or scores of another number of tokens than the law's.
 
     Source:
         abstract of 2509.21936 (softmax reaches the Bayes risk); the slope is derived here.
@@ -35,10 +36,11 @@ def softmax_weights(scores: torch.Tensor, law: OneTokenLaw, *, slope: float = 1.
         >>> softmax_weights(torch.tensor([[0.0, 0.0]]), law)
         tensor([[0.5000, 0.5000]])
     """
-    checks.finite_number("slope", slope)
+    scores, slope = _scores(scores, law.tokens), checks.finite_number("slope", slope)
     return attention.attention_weights(slope * math.sqrt(law.strength) * scores)
 
 
+@checks.checked
 def sigmoid_weights(scores: torch.Tensor, law: OneTokenLaw, *, bias: float = 1.0) -> torch.Tensor:
     r"""The best weights that depend on a token's own score only: a sigmoid.
 
@@ -53,7 +55,7 @@ def sigmoid_weights(scores: torch.Tensor, law: OneTokenLaw, *, bias: float = 1.0
         weights of the shape of the scores.
 
     Raises:
-        ValueError: a bias that is no finite number.
+        ValueError: a bias that is no finite number, or scores that are no floating-point tensor.
 
     Source:
         derived in the chapter "Proofs for Part VII".
@@ -63,7 +65,7 @@ def sigmoid_weights(scores: torch.Tensor, law: OneTokenLaw, *, bias: float = 1.0
         >>> sigmoid_weights(torch.tensor([[1.0]]), law)  # halfway between the two means
         tensor([[0.5000]])
     """
-    checks.finite_number("bias", bias)
+    scores, bias = _scores(scores), checks.finite_number("bias", bias)
     return torch.sigmoid(math.sqrt(law.strength) * scores - bias * (law.strength / 2 + math.log(law.tokens - 1)))
 
 
@@ -83,7 +85,7 @@ def linear_weights(scores: torch.Tensor, law: OneTokenLaw, *, centred: bool = Fa
         weights of the shape of the scores.
 
     Raises:
-        nothing: a law out of its range cannot be made.
+        ValueError: scores of another number of tokens than the law's.
 
     Source:
         derived in the chapter "Proofs for Part VII".
@@ -93,13 +95,14 @@ def linear_weights(scores: torch.Tensor, law: OneTokenLaw, *, centred: bool = Fa
         >>> linear_weights(torch.tensor([[2.0, 0.0]]), law, centred=True)
         tensor([[0.8333, 0.1667]])
     """
-    tokens, root = law.tokens, math.sqrt(law.strength)
+    scores, tokens, root = _scores(scores, law.tokens), law.tokens, math.sqrt(law.strength)
     if centred:
         return 1 / tokens + root / (tokens + law.strength) * (scores - scores.mean(-1, keepdim=True))
     risk = 1 / (1 + 1 / (tokens - 1) + law.strength / tokens)
     return risk / (tokens - 1) + root * risk / tokens * scores
 
 
+@checks.checked
 def erf_weights(scores: torch.Tensor, law: OneTokenLaw, *, scale: float) -> torch.Tensor:
     r"""Weights of the authors' older head, without a bias.
 
@@ -114,7 +117,7 @@ def erf_weights(scores: torch.Tensor, law: OneTokenLaw, *, scale: float) -> torc
         weights of the shape of the scores.
 
     Raises:
-        ValueError: a scale that is not a finite number above 0.
+        ValueError: a scale that is not a finite number above 0, or scores that are no floating-point tensor.
 
     Source:
         the authors' code of 2410.01537.
@@ -124,9 +127,14 @@ def erf_weights(scores: torch.Tensor, law: OneTokenLaw, *, scale: float) -> torc
         >>> erf_weights(torch.tensor([[0.0]]), law, scale=0.3)
         tensor([[0.]])
     """
-    return torch.erf(checks.positive_number("scale", scale) * scores)
+    return torch.erf(checks.positive_number("scale", scale) * _scores(scores))
 
 
+def _scores(scores: torch.Tensor, *tokens: int) -> torch.Tensor:
+    return checks.tensor("scores", scores, (*("R" for _ in scores.shape[len(tokens) :]), *tokens))
+
+
+@checks.checked
 def risk_sampled(weights: Callable[[torch.Tensor], torch.Tensor], sample: Sample) -> torch.Tensor:
     r"""Mean squared error of a head on each set of samples, $\frac1n\sum(y-\sum_iw_i\tau_i)^2$, against the labels of the sample.
 

@@ -111,6 +111,7 @@ def _on_the_clock(x: float, nu: float, rate: float) -> Callable[[float, Floats],
     return right_hand_side
 
 
+@checks.checked
 def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention_rate: float = 1.0) -> FlowPath:
     r"""The flow from zero in six variables: long training of one class whose noise tokens are orthogonal and of equal norm.
 
@@ -142,7 +143,10 @@ def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention
         ((3, 6), True)
     """
     x, nu, rate = _arguments(x, label_noise, attention_rate)
-    clock = np.asarray(times, dtype=float)
+    try:
+        clock = np.asarray(times, dtype=float)
+    except (TypeError, ValueError):
+        clock = np.empty(0)
     if clock.ndim != 1 or len(clock) < 2 or not (clock[0] > 0 and (np.diff(clock) > 0).all() and clock[-1] < np.inf):
         raise ValueError("times must be two or more increasing finite numbers > 0; got others: use numpy.geomspace")
     right, ends = _on_the_clock(x, nu, rate), (0.0, math.log1p(clock[-1]))

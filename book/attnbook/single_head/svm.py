@@ -55,6 +55,7 @@ class MaxMargin:
         return 1 / self.norm
 
 
+@checks.checked
 def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_iterations: int = 200) -> MaxMargin:
     r"""The maximum-margin vector of labelled rows, without offset.
 
@@ -85,7 +86,10 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
     """
     checks.positive_number("tolerance", tolerance)
     checks.whole_number("max_iterations", max_iterations, at_least=1)
-    rows, labels = np.asarray(rows, dtype=float), np.asarray(labels, dtype=float)
+    try:
+        rows, labels = np.asarray(rows, dtype=float), np.asarray(labels, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"rows and labels must be arrays of numbers; got others: {error}") from error
     if rows.ndim != 2 or labels.shape != rows.shape[:1] or not len(labels):
         raise ValueError(f"rows must be (N, m) and labels (N,), N >= 1; got {rows.shape} and {labels.shape}")
     if not (np.abs(labels) == 1).all() or not np.isfinite(rows).all():

@@ -127,12 +127,16 @@ def _clock(v: Floats, k: Floats, q: Floats, g: Floats) -> _Clock:
 
 
 def _rates(rates: object, D: int) -> Floats:
-    g = np.asarray(rates, dtype=np.float64)
+    try:
+        g = np.asarray(rates, dtype=np.float64)
+    except (TypeError, ValueError):
+        g = np.empty(0)
     if g.shape != (D,) or not np.isfinite(g).all() or (g < 0).any() or not (g > 0).any():
         raise ValueError(f"rates must be {D} finite numbers >= 0, one of them above 0; got {rates!r}")
     return g
 
 
+@checks.checked
 def escape_time(start: Heads, rates: object) -> torch.Tensor:
     r"""Time in which a small head becomes infinite under the flow of small weights, $G=\mathrm{diag}(g)$.
 
@@ -172,6 +176,7 @@ def _at(clock: _Clock, time: Floats) -> tuple[Floats, Floats, Floats]:
     return clock.state(way)
 
 
+@checks.checked
 def predicted_drops(law: SpectrumLaw, start: Heads, drops: int | None = None) -> torch.Tensor:
     r"""Times at which the loss has done half of its first, second, ... step, from the start alone.
 

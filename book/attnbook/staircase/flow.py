@@ -78,6 +78,7 @@ def follow(law: SpectrumLaw, velocity: Callable[[State], State], product: Callab
     return Path(times, population_loss(law, matrix), matrix), state
 
 
+@checks.checked
 def train_separate(law: SpectrumLaw, start: Heads, time: float, *, every: float, step: float = 0.5) -> Path:
     r"""Gradient flow of separate keys and queries on the exact loss, $\dot\theta=-\tfrac12\partial L/\partial\theta$, by Runge-Kutta steps.
 

@@ -101,6 +101,7 @@ class Heads:
 
     def scaled(self, factor: float) -> Heads:
         """The same heads with all weights multiplied by `factor`."""
+        factor = checks.finite_number("factor", factor)
         return Heads(self.value * factor, self.key * factor, self.query * factor)
 
     def arrays(self) -> tuple[Floats, Floats, Floats]:
@@ -113,6 +114,7 @@ class Heads:
         return cls(torch.as_tensor(v), torch.as_tensor(k), torch.as_tensor(q))
 
 
+@checks.checked
 def small_heads(seed: int, *, heads: int, dimension: int, size: float, runs: int) -> Heads:
     r"""Small random starts: all entries of $v$, $k$ and $q$ are independent $N(0,\epsilon^2)$.
 

@@ -12,6 +12,7 @@ from attnlib import checks
 from attnlib.randomness import stream
 
 
+@checks.checked
 def population_loss(law: SpectrumLaw, matrix: torch.Tensor) -> torch.Tensor:
     r"""Expected squared error of $\hat y=b^\top Ax_q$, $b=\frac1N\sum_iy_ix_i$, over prompts.
 
@@ -45,6 +46,7 @@ def population_loss(law: SpectrumLaw, matrix: torch.Tensor) -> torch.Tensor:
     return law.trace - 2 * linear + (moment[:, None] * values * matrix**2).sum((-2, -1))
 
 
+@checks.checked
 def loss_sampled(law: SpectrumLaw, matrix: torch.Tensor, seed: int, *, runs: int, prompts: int) -> torch.Tensor:
     """The same loss as a mean over P prompts, for R independent sets of them: unnormalised attention over the examples.
 
@@ -83,6 +85,7 @@ def loss_sampled(law: SpectrumLaw, matrix: torch.Tensor, seed: int, *, runs: int
     return torch.tensor(found, dtype=torch.float64)
 
 
+@checks.checked
 def plateau_levels(law: SpectrumLaw) -> torch.Tensor:
     r"""Losses of the plateaus, from that of a model which predicts 0 down to the best loss of linear attention.
 

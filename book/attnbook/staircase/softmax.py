@@ -56,6 +56,7 @@ def _gradient_of(x: Floats, x_q: Floats, v: Floats, k: Floats, q: Floats) -> tup
     return (loss / 2, *(slope / 2 for slope in slopes))
 
 
+@checks.checked
 def train_softmax(
     law: SpectrumLaw, start: Heads, seed: int, time: float, *, prompts: int, every: int = 1, step: float = 1.0
 ) -> tuple[Path, torch.Tensor]:

@@ -89,6 +89,7 @@ def hard_selection(discrimination: float, law: TokenLaw) -> Floats:
     return probability
 
 
+@checks.checked
 def selection_accuracy(discrimination: float, law: TokenLaw) -> float:
     r"""Accuracy on fresh data when attention is hard: all of it on the token with the largest score.
 

@@ -222,6 +222,7 @@ def late_discrimination(law: TokenLaw) -> float:
     return score / (law.noise_std * math.sqrt(in_span))
 
 
+@checks.checked
 def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> tuple[float, float]:
     r"""The delay in closed form: when mean attention of fresh samples on the relevant token reaches one half.
 
@@ -316,6 +317,7 @@ def selection_path(
 # The constructed direction of the first version
 
 
+@checks.checked
 def existence_window(law: TokenLaw) -> tuple[float, float]:
     r"""The window of strengths c of the noise tokens in which a constructed direction generalises.
 
