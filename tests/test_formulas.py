@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bookkit.formulas.drawing import FormulaError, element, mathml, pieces, style, with_formulas
+from bookkit.formulas.drawing import FormulaError, element, mathml, pieces, style, unbroken, with_formulas
 from bookkit.formulas.pages import whole
 from tests.house import ROOT
 from tests.test_story_page import build
@@ -140,6 +140,16 @@ def page(tmp_path: Path, text: str) -> tuple[str, str]:
     head = "---\nmyst:\n  enable_extensions: [dollarmath]\n---\n\n"
     folder, warnings = build(tmp_path, {"a": head + text}, extensions=("bookkit.formulas.pages",))
     return (folder / "a.html").read_text(encoding="utf-8"), warnings
+
+
+def test_a_sign_beside_a_formula_stays_in_its_line(tmp_path: Path) -> None:
+    made, _ = page(tmp_path, "# A page\n\nBoth ($a$, $b$) of $c$-th $d$ parts. So *x*$e$.\n")
+    paragraph = re.sub(r"<span class=.math.*?</span>", "F", re.search("<p>(Both.*?)</p>", made)[1])
+    assert paragraph.replace('<span class="unbroken">', "[").replace("</span>", "]") == (
+        "Both [(F,] [F)] of [F-]th F parts. So <em>x</em>[F.]"
+    )
+    assert with_formulas("<td>$a$, $b$ c</td>") == f"<td>{unbroken(element('a'), after=',')} {element('b')} c</td>"
+    assert ".unbroken { white-space: nowrap" in style(ASSETS)
 
 
 def test_blank_lines_part_equations() -> None:

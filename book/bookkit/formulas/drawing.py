@@ -21,10 +21,12 @@ from xml.etree import ElementTree
 
 TEMML = Path(__file__).with_name("temml.min.js")
 CLASSES = "math notranslate nohighlight"
+BEFORE, AFTER = r"[(\[“‘]*", r"[-.,;:!?)\]’”%…]*"  # signs that stay in the line of the formula beside them: `unbroken`
 # Markup with its text between formulas; a formula holds no tag, and inside a sentence it begins and ends beside a letter, as in Markdown.
 MATHS = re.compile(
     r"(?P<keep><(?P<tag>pre|code|script|style|math)\b.*?</(?P=tag)>|<[^>]*>)"
-    r"|\$\$(?P<display>[^$<>]+?)\$\$|\$(?=\S)(?P<inline>[^$<>]+?)(?<=\S)\$(?!\d)",
+    r"|\$\$(?P<display>[^$<>]+?)\$\$|\$(?=\S)(?P<inline>[^$<>]+?)(?<=\S)\$(?!\d)"
+    rf"(?P<after>{AFTER})",
     re.S,
 )
 DRAW = """function draw(tex, display) {
@@ -94,13 +96,18 @@ def element(tex: str, display: bool = False) -> str:
     return f'<{kind} class="{CLASSES}" data-tex="{said}">{drawn}</{kind}>'
 
 
+def unbroken(formula: str, before: str = "", after: str = "") -> str:
+    """The element of an inline formula with the signs beside it: browsers begin a new line before or after any formula, even at a stop."""
+    return f'<span class="unbroken">{before}{formula}{after}</span>' if before or after else formula
+
+
 def with_formulas(text: str) -> str:
     """HTML in which each `$x$` and `$$x$$` between tags is drawn. Raises FormulaError."""
 
     def put(match: re.Match) -> str:
-        return match["keep"] or element(
-            html.unescape(match["inline"] or match["display"]), display=bool(match["display"])
-        )
+        if match["inline"]:
+            return unbroken(element(html.unescape(match["inline"])), after=match["after"])
+        return match["keep"] or element(html.unescape(match["display"]), display=True)
 
     return MATHS.sub(put, text) if "$" in text else text
 

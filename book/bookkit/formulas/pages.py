@@ -5,6 +5,7 @@ built with warnings as errors.
 """
 
 import html
+import re
 from collections.abc import Callable
 
 from docutils import nodes
@@ -13,7 +14,7 @@ from sphinx.util import logging
 from sphinx.util.math import get_node_equation_number
 from sphinx.writers.html5 import HTML5Translator
 
-from bookkit.formulas.drawing import CLASSES, FormulaError, displayed, mathml, with_formulas
+from bookkit.formulas.drawing import AFTER, BEFORE, CLASSES, FormulaError, displayed, mathml, with_formulas
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,23 @@ def draw_tables(app: Sphinx, doctree: nodes.document) -> None:
         node.rawsource = made
         node.children = [nodes.Text(made)]
         node.setup_child(node.children[0])
+
+
+def keep_together(app: Sphinx, doctree: nodes.document) -> None:
+    """The same in prose as `unbroken` in HTML."""
+    for node in list(doctree.findall(nodes.math)):
+        parent, place = node.parent, node.parent.index(node)
+        texts = [parent[i] if 0 <= i < len(parent) else None for i in (place - 1, place + 1)]
+        before, after = (str(text) if isinstance(text, nodes.Text) else "" for text in texts)
+        opening, closing = re.search(f"{BEFORE}$", before)[0], re.match(AFTER, after)[0]
+        if opening or closing:
+            signs = [nodes.Text(sign) if sign else None for sign in (opening, closing)]
+            together = nodes.inline("", "", *filter(None, (signs[0], node.deepcopy(), signs[1])), classes=["unbroken"])
+            rest = (before[: len(before) - len(opening)], after[len(closing) :])
+            parent[place] = together
+            for i, text, left in ((place - 1, before, rest[0]), (place + 1, after, rest[1])):
+                if text:
+                    parent[i] = nodes.Text(left)
 
 
 def whole(tex: str) -> str:
@@ -77,4 +95,5 @@ def setup(app: Sphinx) -> dict:
     app.add_html_math_renderer("book", inline_renderers=(_visit_inline, None), block_renderers=(_visit_block, None))
     app.add_css_file(STYLE)
     app.connect("doctree-read", draw_tables)
+    app.connect("doctree-read", keep_together)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
