@@ -70,6 +70,7 @@ TOO_BIG = "9" * 30
 LONG = "n" * 300
 BAD = {  # words of a command -> what its one line holds
     "rerun tiny -o loop.ipynb": "is a link that leads back to itself",
+    "rerun tiny -o dead.ipynb": "nowhere does not exist: make it first",
     f"rerun tiny -o {LONG}.ipynb": "File name too long",
     f"rerun {LONG} -o out.ipynb": "no page",
     "rerun \033[2J -o out.ipynb": "no page '\\x1b[2J'",
@@ -80,6 +81,7 @@ BAD = {  # words of a command -> what its one line holds
     "register --check": "01_tiny.ipynb is not a whole notebook",
     "claims --uses C1": "01_tiny.ipynb is not a whole notebook",
     "replicate --seeds 1000000000": "seeds must be 1 to 10000",
+    "replicate -o file": "-o must be a folder; file is a file",
     "replicate": "01_tiny.ipynb is not a whole notebook",
     "notebooks --jobs 0": "argument --jobs: must be a whole number from 1 to 1024; got '0'",
     "stability --jobs 1e3": "argument --jobs: must be a whole number from 1 to 1024; got '1e3'",
@@ -108,6 +110,7 @@ def hard_book(tmp_path: Path, monkeypatch) -> Path:
     for name, text in files.items():
         write(tmp_path / name, text)
     (tmp_path / "loop.ipynb").symlink_to("loop.ipynb")
+    (tmp_path / "dead.ipynb").symlink_to("nowhere/out.ipynb")
     return tmp_path
 
 

@@ -19,6 +19,7 @@ from attnlib.kernels.in_context import OPTIMISERS
 
 __all__ = ["OPTIMISERS", "Experiment"]
 
+_MOST_NOISE = 1e15  # its square times d is a float32, and so are losses
 _MOST_STEPS = 2**31 - 1  # the counters of the training stream are 32 bits wide
 
 
@@ -75,6 +76,10 @@ class Experiment:
             require_even_heads(self.heads)
         self._check_optimiser()
         object.__setattr__(self, "length", self.law.length)  # the law checks d, length, noise and convention
+        if self.noise_std > _MOST_NOISE:
+            raise ValueError(
+                f"noise_std must be at most {_MOST_NOISE:g} in a training, which is in float32; got {self.noise_std!r}"
+            )
 
     def require_room(self, device: torch.device) -> None:
         """Raises ValueError unless the state and the records fit in memory, and the steps on `device` in a year."""

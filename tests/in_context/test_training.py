@@ -277,6 +277,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None
 
 test_bad_settings = refusing(
     (SMALL.replace, (), {"heads": 0, "betas": (0.9, 1.0), "steps": 2**31, "records": 1}),
+    (lambda: SMALL.replace(noise_std=1e160), "noise_std must be at most 1e\\+15 in a training, .* got 1e"),
     (lambda: SMALL.replace(heads=3, start="oppo_small_id"), "heads must be even for start='oppo_small_id'; got 3"),
     (lambda: SMALL.replace(d=0, length=None), "d must be a whole number >= 1; got 0"),
     (lambda: SMALL.replace(d=None, length=None), "d must be a whole number >= 1; got None"),

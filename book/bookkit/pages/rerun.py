@@ -171,7 +171,7 @@ def check_output(output: Path, root: Path, force: bool = False) -> None:
     """Refuse, with a `UserError`, an output that is neither notebook nor HTML, cannot be written, or would overwrite a page or work."""
     if output.suffix not in (".ipynb", ".html"):
         raise UserError(f"output must end in .ipynb, or in .html to be read in a browser; got {output}")
-    folder = output.parent
+    folder = Path(os.path.realpath(output)).parent if output.is_symlink() else output.parent
     if not folder.is_dir():
         raise UserError(f"output folder {folder} does not exist: make it first")
     if not os.access(folder, os.W_OK | os.X_OK):

@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     name = release(root)
     chosen = seeds(name, options.seeds, first=options.first, series=options.series)
     pages = [resolve_page(page, root) for page in options.pages] or find_pages(root)
+    if options.output and options.output.exists() and not options.output.is_dir():
+        raise UserError(f"-o must be a folder; {options.output} is a file: give another name")
     if options.write:
         _require_registered([page.name for page in pages], root)
     found: dict[str, counts.Counts] = {}
