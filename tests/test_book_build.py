@@ -211,6 +211,26 @@ def test_every_warning_of_sphinx_fails_is_told_and_the_last_html_stays(
     assert content(root / "_build" / "html") == good
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({".*": ""}, "is not a whole notebook"),  # jupyter-book/jupyter-book#966: an empty file
+        ({r'"execution_count": \d+': '"execution_count": null', r'"outputs": \[.*?\n   \]': '"outputs": []'}, "has no outputs"),
+        ({'"output_type": "stream"': '"output_type": "error"'}, "holds an error, in code cell 1"),
+    ],
+)  # fmt: skip
+def test_a_stored_page_without_its_outputs_is_not_shown(
+    root: Path, capfd: pytest.CaptureFixture, change: dict, said: str
+) -> None:
+    """executablebooks/MyST-NB#617, #650: outputs left empty, or an error among them, and the book is built all the same."""
+    stored = root / "notebooks" / "part" / "01_page.ipynb"
+    for old, new in change.items():
+        stored.write_text(re.sub(old, new, stored.read_text(), flags=re.DOTALL))
+    assert build(root, "--stored") == 1
+    assert f"notebooks/part/01_page.ipynb {said}" in capfd.readouterr().err
+    assert not (root / "_build" / "html").exists()
+
+
 @pytest.mark.usefixtures("without_sphinx")
 def test_leftovers_of_a_killed_build_do_no_harm(root: Path) -> None:
     work = root / "_build"

@@ -187,7 +187,24 @@ def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
     if missing := [path.relative_to(root).as_posix() for path in paths if not path.is_file()]:
         raise BuildError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
     notebooks = {path.relative_to(root).as_posix(): read_text(path, "notebook", LARGEST_NOTEBOOK) for path in paths}
+    for name, text in notebooks.items():
+        if fault := _unfinished(text):
+            raise BuildError(f"{name} {fault}: run `make notebooks`")
     return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
+
+
+def _unfinished(notebook: str) -> str:
+    """Why a stored notebook is no page with its outputs: cut short, emptied as git filters do it, or ended by an error. Else empty."""
+    try:
+        cells = [cell for cell in json.loads(notebook)["cells"] if cell["cell_type"] == "code"]
+        if cells and not any(cell["execution_count"] or cell["outputs"] for cell in cells):
+            return "has no outputs: none of its cells was run"
+        for number, cell in enumerate(cells, start=1):
+            if any(output["output_type"] == "error" for output in cell["outputs"]):
+                return f"holds an error, in code cell {number}"
+    except (ValueError, KeyError, TypeError):
+        return "is not a whole notebook"
+    return ""
 
 
 # --- staging and rendering ------------------------------------------------------------------------------------------
