@@ -420,7 +420,7 @@ class _State:
         seen = kernels.advance(piece, *state, threads=threads, implementation=self.implementation)
         for array, tensor in zip(moments.values(), state, strict=True):
             array[...] = tensor.cpu().numpy()  # the same memory on the CPU
-        losses: Floats = seen.losses.cpu().numpy()
+        losses: Floats = seen.cpu().numpy()
         return losses
 
     def _recorded(self, step: int, tensors: Arrays) -> Arrays:

@@ -133,12 +133,12 @@ def changed(call: T, **values: object) -> T:
     return made
 
 
-def moments(record: Iterable[int], last: int, *, first: int = 0) -> tuple[int, ...]:
-    """The recorded steps, increasing, each once. Raises ValueError unless all are whole numbers in `first` ... `last`."""
+def moments(record: Iterable[int], last: int) -> tuple[int, ...]:
+    """The recorded steps, increasing, each once. Raises ValueError unless all are whole numbers in 0 ... `last`."""
     marks = sorted({checks.whole_number("record", step, at_least=0) for step in record})
     for mark in marks:
-        if not first <= mark <= last:
-            raise ValueError(f"record must hold steps in {first} ... {last}; got {mark}")
+        if mark > last:
+            raise ValueError(f"record must hold steps in 0 ... {last}; got {mark}")
     return tuple(marks)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from attnlib.kernels import in_context
-from attnlib.kernels.in_context import Call, Recorded
+from attnlib.kernels.in_context import Call
 
 
 def start(runs: int, heads: int, d: int, *, run: int = 0, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -24,6 +24,6 @@ def setting(**changes) -> dict:
     return chosen | changes
 
 
-def advance(*state: torch.Tensor, threads: int | None = None, implementation: str = "auto", **chosen) -> Recorded:
+def advance(*state: torch.Tensor, threads: int | None = None, implementation: str = "auto", **chosen) -> torch.Tensor:
     """The loop on a call made of keyword arguments."""
     return in_context.advance(Call(**chosen), *state, threads=threads, implementation=implementation)

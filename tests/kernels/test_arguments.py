@@ -191,8 +191,6 @@ STUDY = [
     ({"betas": (0.9,)}, "betas"),
     ({"eps": 0.0}, "eps must be a finite number > 0"),
     ({"weight_decay": -0.1}, "weight_decay"),
-    ({"record": [51]}, "record must hold steps in"),
-    ({"first_step": 10, "record": [9]}, "record must hold steps in"),
     ({"threads": 0}, "threads must be"),
 ]
 STATE = [

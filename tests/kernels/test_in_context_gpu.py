@@ -12,7 +12,7 @@ import torch
 
 from attnlib.in_context.model import STARTS, initial_weights
 from attnlib.kernels import in_context
-from attnlib.kernels.in_context import Call, Recorded, reference
+from attnlib.kernels.in_context import Call, circuits, reference
 from tests.kernels.starts import advance, setting, start
 
 pytest.importorskip("triton", reason="Triton is not installed: see attnlib.extras")
@@ -30,16 +30,14 @@ def _nan_in_new_memory() -> Iterator[None]:
 
 
 def train(chosen: dict, device: torch.device, weights: torch.Tensor | None = None):
-    """(state, record) after the GPU programs' training from `weights`, or from the start of these sizes."""
+    """(state, losses) after the GPU programs' training from `weights`, or from the start of these sizes."""
     state = start(len(chosen["streams"]), chosen["heads"], chosen["d"], dtype=torch.float32)
     if weights is not None:
         state[0] = weights.float()
     state = [part.to(device) for part in state]
     with np.errstate(all="ignore"):  # the interpreter warns where a GPU goes on with inf
         seen = advance(*state, **chosen, implementation="triton")
-    return [part.cpu() for part in state], Recorded(
-        seen.losses.cpu(), seen.steps, seen.key_query.cpu(), seen.output_value.cpu()
-    )
+    return [part.cpu() for part in state], seen.cpu()
 
 
 def exact(chosen: dict, weights: torch.Tensor | None = None):
@@ -51,16 +49,12 @@ def exact(chosen: dict, weights: torch.Tensor | None = None):
 
 
 def assert_close(found, expected, *, weights: float = 1e-6, moments: float = 5e-6) -> None:
-    """Weights and circuits within `weights`, moments within `moments` of their largest entry, losses within 5e-6."""
+    """Weights within `weights`, moments within `moments` of their largest entry, losses within 5e-6."""
     (state, seen), (exact_state, wanted) = found, expected
     assert abs(state[0] - exact_state[0]).max() < weights
     for one, other in zip(state[1:], exact_state[1:], strict=True):
         assert abs(one - other).max() <= moments * abs(other).max()
-    np.testing.assert_allclose(seen.losses, wanted.losses, rtol=5e-6)
-    np.testing.assert_array_equal(seen.steps, wanted.steps)
-    for name in ("key_query", "output_value"):
-        assert getattr(seen, name).shape == getattr(wanted, name).shape
-        np.testing.assert_allclose(getattr(seen, name), getattr(wanted, name), atol=weights)
+    np.testing.assert_allclose(seen, wanted, rtol=5e-6)
 
 
 @pytest.mark.parametrize(
@@ -74,9 +68,7 @@ def assert_close(found, expected, *, weights: float = 1e-6, moments: float = 5e-
     ],
 )
 def test_steps_are_those_of_the_reference(optimiser: str, size: dict, triton_device: torch.device) -> None:
-    chosen = setting(
-        **size, optimiser=optimiser, weight_decay=0.1, first_step=3, steps=3, record=[3, 4, 5, 6], learning_rate=2e-3
-    )
+    chosen = setting(**size, optimiser=optimiser, weight_decay=0.1, first_step=3, steps=3)
     chosen["learning_rate"] = [2e-3 / (1 + run) for run in range(len(size["streams"]))]
     expected = exact(chosen)
     assert_close(train(chosen, triton_device), expected)
@@ -87,7 +79,7 @@ def test_steps_are_those_of_the_reference(optimiser: str, size: dict, triton_dev
 @pytest.mark.parametrize("kind", STARTS)
 def test_every_start_of_the_authors(kind: str, triton_device: torch.device) -> None:
     weights = initial_weights(4, 2, kind, runs=2).flat()
-    chosen = setting(d=4, heads=2, length=6, batch=33, steps=2, record=[0, 1, 2])
+    chosen = setting(d=4, heads=2, length=6, batch=33, steps=2)
     assert_close(train(chosen, triton_device, weights), exact(chosen, weights))
 
 
@@ -98,17 +90,19 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float, triton
     Adam's first step has the size of the learning rate whatever the gradient, so its moments are compared: after one step
     they are shares of the gradient and of its square.
     """
-    chosen = setting(d=3, heads=2, length=9, batch=131, streams=[4], steps=1, record=[0])
+    chosen = setting(d=3, heads=2, length=9, batch=131, streams=[4], steps=1)
     weights = start(1, 2, 3)[0]
     weights[..., :32] *= scale
     expected = exact(chosen, weights)
     (_, *moments), seen = train(chosen, triton_device, weights)
-    np.testing.assert_allclose(seen.losses, expected[1].losses, rtol=5e-6)
+    np.testing.assert_allclose(seen, expected[1], rtol=5e-6)
     for one, other in zip(moments, expected[0][1:], strict=True):
         assert abs(one - other).max() < 1e-5 * abs(other).max()
     call = Call(**chosen)
     context, query, _ = reference.prompts(call, 0, 1, call.streams)
-    scores = torch.einsum("blk,hkj,bj->hbl", context[0, 0], expected[1].key_query[0, 0][..., :3], query[0, 0])
+    scores = torch.einsum(
+        "blk,hkj,bj->hbl", context[0, 0], circuits(weights.float().double(), 4)[0][0][..., :3], query[0, 0]
+    )
     assert (abs(scores).max() > 56) == (scale > 4), "some of the scales must be beyond 2^80"
 
 
@@ -119,62 +113,58 @@ def room_for_one(empty: Callable[..., torch.Tensor], size: int, *shape: object, 
     return empty(*shape, **chosen)
 
 
-def test_two_calls_pieces_batches_and_sparse_records_change_nothing(
+def test_two_calls_pieces_and_batches_change_nothing(
     triton_device: torch.device, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     base = setting(d=2, length=2, batch=9, streams=[6, 7], weight_decay=0.01, learning_rate=[1e-2, 2e-2], steps=3)
-    state, whole = train(base | {"record": range(4)}, triton_device)
-    assert whole.key_query.isfinite().all()
+    state, whole = train(base, triton_device)
+    assert whole.isfinite().all()
 
     first, seen = train(base | {"steps": 1}, triton_device)
     first = [part.to(triton_device) for part in first]
-    rest = advance(*first, **(base | {"first_step": 1, "steps": 2, "record": [3]}), implementation="triton")
+    rest = advance(*first, **(base | {"first_step": 1, "steps": 2}), implementation="triton")
     assert all(torch.equal(one.cpu(), other) for one, other in zip(first, state, strict=True))
-    assert torch.equal(torch.cat((seen.losses, rest.losses.cpu()), dim=1), whole.losses)
-    assert torch.equal(rest.key_query.cpu(), whole.key_query[:, 3:])
+    assert torch.equal(torch.cat((seen, rest.cpu()), dim=1), whole)
 
     monkeypatch.setattr(gpu, "_MOST_OF_ONE", 5)  # two steps of two tokens in a launch
     monkeypatch.setattr(torch, "empty", functools.partial(room_for_one, torch.empty, gpu.sizes(2, 2)["SCRATCH"]))
     with caplog.at_level("WARNING", logger="attnlib.kernels"):
-        cut, pieces = train(base | {"record": [0, 2, 3]}, triton_device)
+        cut, pieces = train(base, triton_device)
     assert "going on with batches of 1" in caplog.text
     assert all(map(torch.equal, cut, state))
-    assert torch.equal(pieces.losses, whole.losses)
-    assert torch.equal(pieces.key_query, whole.key_query[:, [0, 2, 3]])
-    assert torch.equal(pieces.output_value, whole.output_value[:, [0, 2, 3]])
+    assert torch.equal(pieces, whole)
 
 
 def test_equal_streams_are_equal_prompts(triton_device: torch.device) -> None:
     weights = start(1, 1, 2)[0].repeat(3, 1, 1)
     chosen = setting(d=2, heads=1, length=3, batch=4, streams=[5, 5, 6], steps=1)
     state, seen = train(chosen, triton_device, weights)
-    assert torch.equal(seen.losses[0], seen.losses[1])
+    assert torch.equal(seen[0], seen[1])
     assert torch.equal(state[0][0], state[0][1])
-    assert not torch.equal(seen.losses[0], seen.losses[2])
+    assert not torch.equal(seen[0], seen[2])
 
 
 def test_other_betas_eps_and_a_late_step(triton_device: torch.device) -> None:
     chosen = setting(
         d=2, heads=1, length=3, batch=4, streams=[5], steps=2, first_step=2**31 - 2, betas=(0.7, 0.95), eps=1e-2,
-        learning_rate=1e-2, record=[2**31],
+        learning_rate=1e-2,
     )  # fmt: skip
     assert_close(train(chosen, triton_device), exact(chosen))
-    early = chosen | {"first_step": 0, "record": [2]}
+    early = chosen | {"first_step": 0}
     assert_close(train(early, triton_device), exact(early))
 
 
 def test_a_run_that_diverges_has_losses_that_are_not_finite_and_no_influence(triton_device: torch.device) -> None:
-    chosen = setting(d=2, heads=1, length=3, batch=4, streams=[5, 6], steps=5, optimiser="SGD", record=[5])
+    chosen = setting(d=2, heads=1, length=3, batch=4, streams=[5, 6], steps=5, optimiser="SGD")
     chosen["learning_rate"] = [1e30, 1e-3]
-    _, seen = train(chosen, triton_device)
-    finite = seen.losses.isfinite()
+    (weights, *_), seen = train(chosen, triton_device)
+    finite = seen.isfinite()
     assert finite[0].tolist() == sorted(finite[0].tolist(), reverse=True)
     assert finite[0, 0]
     assert not finite[0, -1]
-    assert not seen.key_query[0].isfinite().all()
+    assert not weights[0].isfinite().all()
     assert finite[1].all()
-    expected = exact(chosen | {"learning_rate": 1e-3})[1]
-    np.testing.assert_allclose(seen.key_query[1], expected.key_query[1], atol=1e-6)
+    np.testing.assert_allclose(weights[1], exact(chosen | {"learning_rate": 1e-3})[0][0][1], atol=1e-6)
 
 
 def test_what_a_program_cannot_hold_is_refused_or_left_to_others(triton_device: torch.device) -> None:

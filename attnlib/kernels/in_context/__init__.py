@@ -7,42 +7,25 @@ checked once for all of them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from attnlib import checks
-from attnlib.arrays import Floats, Ints
-from attnlib.kernels.calls import Declared, changed, contents, moments, per_run, settle, shapes
+from attnlib.arrays import Floats
+from attnlib.kernels.calls import Declared, changed, contents, per_run, settle, shapes
 from attnlib.kernels.dispatch import Loop, choose, run
 from attnlib.kernels.prompt_stream import check_origin
 
-__all__ = ["OPTIMISERS", "Call", "Recorded", "advance", "circuits", "factors", "implementation_for"]
+__all__ = ["OPTIMISERS", "Call", "advance", "circuits", "factors", "implementation_for"]
 
 _LOOP = Loop("in-context training", compiled=(torch.float32,), triton=(torch.float32,), package=__name__)
 _MOST_HEADS, _LARGEST_D = 8, 7  # what the registers of a GPU program hold
 
 OPTIMISERS = ("SGD", "Adam", "AdamW")
 _STATE = dict.fromkeys(("weights", "first_moment", "second_moment"), Declared("R heads numbers", use="changed"))
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What a training loop saw, in the dtype and on the device of the weights.
-
-    Args:
-        losses: (R, steps), the loss of every step's batch before that step's update.
-        steps: (K,) absolute numbers of the recorded steps, increasing, int64 on the CPU.
-        key_query: (R, K, H, n, n), W_K^T W_Q / sqrt(n) before the update of each recorded step, key index first.
-        output_value: (R, K, H, n), W_O W_V at the same times.
-    """
-
-    losses: torch.Tensor
-    steps: torch.Tensor
-    key_query: torch.Tensor
-    output_value: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -64,10 +47,8 @@ class Call:
         optimiser: "SGD", "Adam" (decay added to the gradient) or "AdamW" (decay apart), as in torch.optim.
         learning_rate: one number > 0, or one per run.
         betas, eps, weight_decay: as in torch.optim.
-        record: absolute steps before whose update the circuits are kept; first_step + steps means after the last one.
 
-    After construction `streams` is uint32 (R,), `learning_rate` float64 (R,), `record` int64, sorted. Raises ValueError on a wrong
-    argument.
+    After construction `streams` is uint32 (R,) and `learning_rate` float64 (R,). Raises ValueError on a wrong argument.
     """
 
     d: int
@@ -86,7 +67,6 @@ class Call:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    record: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         sizes = {
@@ -100,28 +80,20 @@ class Call:
             for name in ("beta_std", "noise_std", "target_noise_std", "weight_decay")
         }
         rates = per_run("learning_rate", self.learning_rate, len(streams), positive=True)
-        marks = moments(self.record, self.first_step + self.steps, first=self.first_step)
         settle(
             self, **sizes, **not_negative, seed=seed, streams=streams, first_step=int(self.first_step), steps=int(self.steps),
-            learning_rate=rates.numpy(), betas=checks.decay_rates(self.betas),
-            eps=checks.positive_number("eps", self.eps), record=np.array(marks, dtype=np.int64),
+            learning_rate=rates.numpy(), betas=checks.decay_rates(self.betas), eps=checks.positive_number("eps", self.eps),
         )  # fmt: skip
 
     def piece(self, first_step: int, steps: int) -> Call:
-        """Some of the call's steps, recording nothing: they have been checked with it."""
-        return changed(self, first_step=first_step, steps=steps, record=np.zeros(0, dtype=np.int64))
+        """Some of the call's steps: they have been checked with it."""
+        return changed(self, first_step=first_step, steps=steps)
 
     def check_state(self, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> None:
         """Raises ValueError unless weights and moments are three tensors (R, heads, 3 n^2 + n) that can be changed in place."""
         given = dict(zip(_STATE, (weights, first_moment, second_moment), strict=True))
         numbers = 3 * self.width**2 + self.width
         contents(given, _STATE, shapes(given, _STATE, R=len(self.streams), heads=self.heads, numbers=numbers))
-
-    def blank(self, like: torch.Tensor) -> Recorded:
-        """Room for everything that is recorded, in the dtype and on the device of `like`."""
-        runs, n, new = len(self.streams), self.width, like.new_empty
-        lead = runs, len(self.record), self.heads
-        return Recorded(new(runs, self.steps), torch.from_numpy(self.record.copy()), new(*lead, n, n), new(*lead, n))
 
     @property
     def width(self) -> int:
@@ -155,7 +127,7 @@ def advance(
     *,
     threads: int | None = None,
     implementation: str = "auto",
-) -> Recorded:
+) -> torch.Tensor:
     """Train R runs for the steps of a call, in place.
 
     Training from step a to b and then from b to c ends bit for bit where training from a to c ends; in the compiled form
@@ -169,15 +141,16 @@ def advance(
         threads: runs are shared out among this many threads on the CPU; None: as many as torch uses.
         implementation: "auto", or one of `dispatch.IMPLEMENTATIONS`. The compiled and the GPU form compute in float32.
 
-    Returns the losses (mean of (yhat - target)^2 over each batch) and the recorded circuits.
+    Returns the losses (R, steps): the mean of (yhat - target)^2 over the batch of each step, before that step's update.
 
     Raises ValueError on a wrong argument before any work.
     """
     state = (weights, first_moment, second_moment)
     call.check_state(*state)
     where, cannot = (weights.device, weights.dtype), _obstacles(call.d, call.heads)
-    seen: Recorded = run(_LOOP, (call, *state), *where, implementation=implementation, threads=threads, cannot=cannot)
-    return seen
+    options = {"implementation": implementation, "threads": threads, "cannot": cannot}
+    losses: torch.Tensor = run(_LOOP, (call, *state), *where, **options)
+    return losses
 
 
 def implementation_for(

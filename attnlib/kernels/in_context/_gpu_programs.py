@@ -271,16 +271,13 @@ _LOG2E = tl.constexpr(1.4426950408889634)
 
 
 @triton.jit
-def _circuits(
-    weights, scratch, key_query, output_value, wanted, D: tl.constexpr, H: tl.constexpr, ENTRIES: tl.constexpr
-):
-    """M log2(e) and V to scratch; M and V to the records if `wanted` is 1, not 0."""
+def _circuits(weights, scratch, D: tl.constexpr, H: tl.constexpr, ENTRIES: tl.constexpr):
+    """M log2(e) and V to scratch."""
     N: tl.constexpr = D + 1
     P: tl.constexpr = N * (3 * N + 1)
     small = scratch + (2 * H * N + D + 2) * LANES
     entry = tl.arange(0, ENTRIES)
     inside = entry < H * N * N
-    recorded = entry < wanted * (H * N * N)
     entry = tl.minimum(entry, H * N * N - 1)
     w = weights + entry // (N * N) * P
     i, j = entry // N % N, entry % N
@@ -293,8 +290,6 @@ def _circuits(
     head = entry // (N * N) * N
     tl.store(small + entry, m * _LOG2E, mask=inside)
     tl.store(small + H * N * N + head + j, v, mask=inside & (i == 0))
-    tl.store(key_query + entry, m, mask=recorded)
-    tl.store(output_value + head + j, v, mask=recorded & (i == 0))
 
 
 @triton.jit
@@ -387,22 +382,17 @@ def _update(
         tl.store(weights + at, w - rate * slope, mask=inside)
 
 
-@triton.jit(
-    do_not_specialize=["first_run", "first_step", "start", "steps", "place", "marks", "row", "batch", "length",
-                       "adaptive"]
-)  # fmt: skip
+@triton.jit(do_not_specialize=["first_run", "first_step", "start", "steps", "row", "batch", "length", "adaptive"])
 def train(
-    weights, first, second, scratch, keys, streams, rates, keeps, first_scale, second_scale, record, losses, key_query,
-    output_value, first_run, first_step, start, steps, place, marks, row, batch, length, beta_std, noise_std,
-    target_noise_std, decay, less1, b2, less2, eps, adaptive,
+    weights, first, second, scratch, keys, streams, rates, keeps, first_scale, second_scale, losses, first_run, first_step,
+    start, steps, row, batch, length, beta_std, noise_std, target_noise_std, decay, less1, b2, less2, eps, adaptive,
     D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, ENTRIES: tl.constexpr, PARAMETERS: tl.constexpr,
     SCRATCH: tl.constexpr,
 ):  # fmt: skip
     """Steps start, ..., start + steps - 1 of the call that begins at first_step, of run first_run + program.
 
-    `place`: the first entry of `record` (sorted, absolute; one more at its end that is no step) at or after this start;
-    `marks`: their number; `row`: length of a row of `losses`; `first_scale`, `second_scale` (row,): 1/(1 - b1^t) and
-    1/sqrt(1 - b2^t) of every step of the call.
+    `row`: length of a row of `losses`; `first_scale`, `second_scale` (row,): 1/(1 - b1^t) and 1/sqrt(1 - b2^t) of every step
+    of the call.
     """
     N: tl.constexpr = D + 1
     P: tl.constexpr = N * (3 * N + 1)
@@ -412,16 +402,11 @@ def train(
     first += run * H * P
     second += run * H * P
     losses += run * row
-    key_query += run * marks * H * N * N
-    output_value += run * marks * H * N
     stream = tl.load(streams + run).to(tl.uint32, bitcast=True)
     rate, keep = tl.load(rates + run), tl.load(keeps + run)
-    place = place.to(tl.int64)
     for i in range(start, start + steps):
         now = first_step + i
-        wanted = (tl.load(record + place) == now).to(tl.int32)
-        _circuits(weights, scratch, key_query + place * H * N * N, output_value + place * H * N, wanted, D, H, ENTRIES)
-        place += wanted
+        _circuits(weights, scratch, D, H, ENTRIES)
         tl.debug_barrier()
         squares = 0.0
         for base in range(0, batch, LANES):
@@ -448,5 +433,3 @@ def train(
             weights, first, second, scratch, keep, decay, rate, adaptive, less1, b2, less2, eps, c1, c2, D, H, PARAMETERS
         )  # fmt: skip
         tl.debug_barrier()
-    wanted = (tl.load(record + place) == first_step.to(tl.int64) + start + steps).to(tl.int32)
-    _circuits(weights, scratch, key_query + place * H * N * N, output_value + place * H * N, wanted, D, H, ENTRIES)

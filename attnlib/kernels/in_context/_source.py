@@ -133,28 +133,19 @@ _TRAIN = '''
 @outer
 def train(
     heads, runs, data, bits, areas, key_low, key_high, stream, first_step, first, last, length, batch, beta_std,
-    noise_std, target_noise_std, kind, rates, decay, b1, b2, eps, record, losses, kept,
+    noise_std, target_noise_std, kind, rates, decay, b1, b2, eps, losses,
 ):
     """Steps first ... last - 1 of a call that begins at `first_step`, of runs that share one stream.
 
     `data` begins with the last block's lane weights, then ones.
 
-    The runs' states lie at the end of `data`. `kept` (R, K, heads P) receives the weights before the recorded steps; those after the
-    last step are among them where the next call begins with it.
+    The runs' states lie at the end of `data`.
     """
     align_stack()
     blocks = (batch + 15) // 16
     y_at, x_at, z_at, e_at, means_at, sums_at, circuits_at, g_at, slope_at, state_at, size = areas
-    place = 0
-    while place < record.shape[0] and record[place] < first_step + first:
-        place += 1
     for i in range(first, last):
         step = first_step + i
-        if place < record.shape[0] and record[place] == step:
-            for r in range(runs):
-                for j in range(heads * P):
-                    kept[r, place, j] = data[state_at + 3 * size * r + j]
-            place += 1
         c1 = F(1.0 / (1.0 - b1 ** (step + 1)))
         c2 = F(1.0 / math.sqrt(1.0 - b2 ** (step + 1)))
         if runs > 1:  # one run uses each block at once, in the same place
@@ -185,10 +176,6 @@ def train(
             for h in range(heads):
                 factor_gradient(data, w_at + P * h, sums_at + 16 * N * (D + 1) * h, g_at, slope_at + P * h)
             update(data, w_at, size, slope_at, kind, F(rates[r]), F(decay), F(b1), F(b2), F(eps), c1, c2)
-    if place < record.shape[0] and record[place] == first_step + last:
-        for r in range(runs):
-            for j in range(heads * P):
-                kept[r, place, j] = data[state_at + 3 * size * r + j]
 
 
 @outer

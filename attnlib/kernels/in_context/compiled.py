@@ -14,7 +14,7 @@ import torch
 
 from attnlib.kernels import _build
 from attnlib.kernels.batches import aligned, in_calls, on_threads, whole
-from attnlib.kernels.in_context import OPTIMISERS, Call, Recorded, circuits
+from attnlib.kernels.in_context import OPTIMISERS, Call
 from attnlib.kernels.in_context._source import source
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
@@ -75,13 +75,12 @@ def _step(call: Call) -> int:
 
 def advance(
     call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor, threads: int
-) -> Recorded:
+) -> torch.Tensor:
     """Train as `attnlib.kernels.in_context.advance` says: float32 tensors on the CPU, changed in place."""
     train = _compiled(call.d).train
     state = [tensor.numpy().reshape(len(weights), -1) for tensor in (weights, first_moment, second_moment)]
     numbers = state[0].shape[1]
     losses = np.empty((len(weights), call.steps), dtype=np.float32)
-    kept = np.empty((len(weights), len(call.record), numbers), dtype=np.float32)
 
     def work(group: np.ndarray) -> None:
         data, areas = _scratch(call, len(group))
@@ -90,21 +89,19 @@ def advance(
         for i, array in enumerate(state):
             mine[:, i] = array[group]
         my_losses = np.empty((len(group), call.steps), dtype=np.float32)
-        my_kept = np.empty((len(group), *kept.shape[1:]), dtype=np.float32)
         for first, last in in_calls(call.steps, max(1, _WORK // (_step(call) * len(group)))):
             train(
                 call.heads, len(group), data, data.view(np.int32), areas, call.seed & 0xFFFFFFFF, call.seed >> 32,
                 int(call.streams[group[0]]), call.first_step, first, last, call.length, call.batch, np.float32(call.beta_std),
                 np.float32(call.noise_std), np.float32(call.target_noise_std), OPTIMISERS.index(call.optimiser),
-                call.learning_rate[group], call.weight_decay, *call.betas, call.eps, call.record, my_losses, my_kept,
+                call.learning_rate[group], call.weight_decay, *call.betas, call.eps, my_losses,
             )  # fmt: skip
         for i, array in enumerate(state):
             array[group] = mine[:, i]
-        losses[group], kept[group] = my_losses, my_kept
+        losses[group] = my_losses
 
     on_threads(work, _groups(call, threads), threads)
-    recorded = circuits(torch.from_numpy(kept).unflatten(-1, weights.shape[1:]), call.width)
-    return Recorded(torch.from_numpy(losses), torch.from_numpy(call.record.copy()), *recorded)
+    return torch.from_numpy(losses)
 
 
 def normals(

@@ -1,6 +1,6 @@
 """Training of in-context regression on a GPU: `reference.advance` in float32, one program a run, all steps inside.
 
-The data are made inside from the counters of `prompt_stream`, so nothing but the weights, their moments and the record
+The data are made inside from the counters of `prompt_stream`, so nothing but the weights, their moments and the losses
 lies in the device's memory. Programs are launched for a bounded number of steps at a time and waited for, so that a long
 training can be interrupted.
 
@@ -17,7 +17,7 @@ import torch
 import triton
 
 from attnlib.kernels.batches import in_batches
-from attnlib.kernels.in_context import Call, Recorded, _gpu_programs
+from attnlib.kernels.in_context import Call, _gpu_programs
 
 __all__ = ["advance", "registers", "sizes"]
 
@@ -58,7 +58,7 @@ def _corrections(call: Call) -> tuple[np.ndarray, np.ndarray]:
     return 1 / (1 - b1**updates), 1 / np.sqrt(1 - b2**updates)
 
 
-def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> Recorded:
+def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> torch.Tensor:
     """Train all runs of `call` for its steps, in place.
 
     Args:
@@ -67,8 +67,8 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
     """
     device, heads = weights.device, call.heads
     decoupled = call.optimiser == "AdamW"
-    found = call.blank(weights)
-    runs, marks = len(call.streams), len(call.record)
+    runs = len(call.streams)
+    losses = weights.new_empty(runs, call.steps)
 
     def single(values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(device)
@@ -76,7 +76,6 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
     keys, streams = _words([call.seed & 0xFFFFFFFF, call.seed >> 32], device), _words(call.streams, device)
     rates, scales = single(call.learning_rate), [single(values) for values in _corrections(call)]
     keeps = single(1.0 - call.learning_rate * call.weight_decay if decoupled else np.ones(runs))
-    record = torch.from_numpy(np.append(call.record, -1)).to(device)
     b1, b2 = call.betas
     floats = {
         "beta_std": call.beta_std, "noise_std": call.noise_std, "target_noise_std": call.target_noise_std,
@@ -91,10 +90,8 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
         most = max(1, min(_MOST_OF_ONE, _MOST_OF_ALL // programs) // blocks)
         for start in range(0, max(1, call.steps), most):
             _gpu_programs.train[(programs,)](
-                weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, record,
-                found.losses, found.key_query, found.output_value, first_run=part.start,
-                first_step=call.first_step, start=start, steps=min(most, call.steps - start),
-                place=int(np.searchsorted(call.record, call.first_step + start)), marks=marks, row=call.steps,
+                weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, losses,
+                first_run=part.start, first_step=call.first_step, start=start, steps=min(most, call.steps - start), row=call.steps,
                 batch=call.batch, length=call.length, adaptive=int(call.optimiser != "SGD"), **floats, **shape,
                 num_warps=4, maxnreg=registers(call.d, heads), enable_fp_fusion=True,
             )  # fmt: skip
@@ -102,4 +99,4 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
                 torch.cuda.current_stream(device).synchronize()
 
     in_batches(work, runs, bytes_per_run=4 * size, device=device)
-    return found
+    return losses

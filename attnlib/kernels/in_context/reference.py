@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context import Call, Recorded, circuits, factors
+from attnlib.kernels.in_context import Call, circuits, factors
 
 __all__ = ["advance", "gradient", "prompts"]
 
@@ -105,20 +105,13 @@ def _update(
     weights -= rate / (1.0 - b1**count) * first / size
 
 
-def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> Recorded:
+def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> torch.Tensor:
     """Train as `attnlib.kernels.in_context.advance` says, in the dtype and on the device of the weights.
 
     Prompts are made on the CPU in float64, then rounded and moved.
     """
-    n = call.width
-    seen = call.blank(weights)
-    places = {int(step): place for place, step in enumerate(call.record)}
+    losses = weights.new_empty(len(weights), call.steps)
     rate = torch.as_tensor(call.learning_rate, dtype=weights.dtype, device=weights.device)[:, None, None]
-
-    def note(step: int) -> None:
-        if step in places:
-            seen.key_query[:, places[step]], seen.output_value[:, places[step]] = circuits(weights, n)
-
     sources = call.streams[:1] if call.shared else call.streams
     per_step = len(sources) * call.batch * prompt_stream.normals_per_prompt(call.d, call.length)
     chunk = max(1, _NORMALS_AT_ONCE // per_step)
@@ -126,9 +119,6 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
         length_here = min(chunk, call.steps - start)
         data = [part.to(weights) for part in prompts(call, call.first_step + start, length_here, sources)]
         for i in range(length_here):
-            step = call.first_step + start + i
-            note(step)
-            seen.losses[:, start + i], slope = gradient(weights, *(part[:, i] for part in data))
-            _update(call, rate, weights, first_moment, second_moment, slope, step + 1)
-    note(call.first_step + call.steps)
-    return seen
+            losses[:, start + i], slope = gradient(weights, *(part[:, i] for part in data))
+            _update(call, rate, weights, first_moment, second_moment, slope, call.first_step + start + i + 1)
+    return losses

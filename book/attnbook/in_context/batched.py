@@ -59,7 +59,7 @@ def _train_together(experiments: Sequence[Experiment]) -> list[tuple[Circuits, t
     )  # fmt: skip
     # Sums of losses end where those of `train` do, so that they are added in the same order.
     for first, last in pairwise(sorted({*range(0, e.steps, GRID), before, e.steps})):
-        losses = kernels.advance(call.piece(first, last - first), *state).losses.numpy()
+        losses = kernels.advance(call.piece(first, last - first), *state).numpy()
         if not np.isfinite(losses).all():
             bad = ~np.isfinite(losses)
             step, place = int(bad.any(0).argmax()), int(bad.any(1).argmax())
