@@ -142,7 +142,7 @@ ROWS = {
     token_population.population: {"law": TOKENS, "count": 4} | DIRECTION,
     ts.tail_error: {"law": TOKENS, "count": 4} | DIRECTION,
     ts.population_along: {"trajectory": PATH, "count": 4, "rows": [0]},
-    ts.train: {"gram": GRAM, "step_size": 0.1, "steps": 2, "record": [1], "trained": "both"},
+    ts.train: {"gram": GRAM, "step_size": 0.1, "steps": 2, "record": [1]},
     ic.RegressionLaw: fields(PROMPTS_LAW) | {"covariance": ((1.0, 0.0), (0.0, 1.0)), "mean": (0.0, 0.0)},
     PROMPTS_LAW.draw: {"count": 2, "seed": 0, "run": 0, "role": "test"},
     ic.Prompts: fields(PROMPTS),

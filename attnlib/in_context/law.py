@@ -20,7 +20,7 @@ import torch
 from attnlib import checks, limits
 from attnlib.arrays import Floats
 from attnlib.device import home
-from attnlib.kernels.prompt_stream import normals_per_prompt
+from attnlib.kernels.prompt_stream import normals_per_prompt, split
 from attnlib.randomness import stream
 
 __all__ = ["CONVENTIONS", "Prompts", "RegressionLaw", "toeplitz_covariance"]
@@ -197,14 +197,12 @@ class RegressionLaw:
             raise ValueError(
                 f"normals must have shape {wanted} for d = {self.d}, length = {self.length}; got {tuple(normals.shape)}"
             )
-        d = self.d
-        head, tokens = normals[..., : 2 * d + 2], normals[..., 2 * d + 2 :].unflatten(-1, (self.length, -1))
-        beta = self.beta_std * head[..., :d]
-        query, x = head[..., d : 2 * d], tokens[..., :d]
+        beta, query, target_noise, x, label_noise = split(normals, self.d)
+        beta = self.beta_std * beta
         if not self.isotropic:
             query, x = (self.mean_vector + values @ self._root.T for values in (query, x))
-        y = torch.einsum("...ld,...d->...l", x, beta) + self.label_noise_std * tokens[..., d]
-        target = (query * beta).sum(-1) + self.target_noise_std * head[..., 2 * d]
+        y = torch.einsum("...ld,...d->...l", x, beta) + self.label_noise_std * label_noise
+        target = (query * beta).sum(-1) + self.target_noise_std * target_noise
         return Prompts(x.contiguous(), y, query.contiguous(), target, beta.contiguous())
 
     @checks.checked

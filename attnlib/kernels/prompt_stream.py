@@ -1,7 +1,7 @@
 """The random numbers of training prompts, by counter: any prompt of any step can be made without the others.
 
 One Philox4x32-10 call (Salmon et al., SC 2011) with the experiment's seed as key and the counter
-(prompt, step, stream, tag) gives four words; these are the state of a xoshiro128+ generator (Blackman and Vigna, 2021)
+(prompt, step, stream, 0) gives four words; these are the state of a xoshiro128+ generator (Blackman and Vigna, 2021)
 that belongs to this prompt at this step alone. Its outputs, two at a time, make two standard normals each.
 
 This module is the definition, in integers and float64. The compiled trainers produce the same integers, and the same
@@ -22,37 +22,20 @@ token its x (d), its label noise (1), and one unused number if d + 1 is odd.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnlib import checks
 
-__all__ = ["TRAINING", "Layout", "layout", "normals", "normals_per_prompt", "philox", "words", "xoshiro"]
+__all__ = ["normals", "normals_per_prompt", "philox", "split", "words", "xoshiro"]
 
-TRAINING = 0  # the counter's tag of training prompts; other uses of the same seed take other tags
-
+A = TypeVar("A", NDArray[np.float64], torch.Tensor)
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the parts of a prompt lie among its normals (positions, see the module's text for the order).
-
-    `beta`, `query`: slices of length d. `target_noise`: index. `x`: indices (length, d). `label_noise`: indices (length,).
-    `count`: normals per prompt.
-    """
-
-    beta: slice
-    query: slice
-    target_noise: int
-    x: np.ndarray
-    label_noise: np.ndarray
-    count: int
 
 
 def normals_per_prompt(d: int, length: int) -> int:
@@ -62,18 +45,11 @@ def normals_per_prompt(d: int, length: int) -> int:
     return 2 * d + 2 + length * 2 * ((d + 2) // 2)
 
 
-def layout(d: int, length: int) -> Layout:
-    """Positions of beta, query, noises and tokens among the `normals_per_prompt(d, length)` normals of a prompt."""
-    count = normals_per_prompt(d, length)
-    token = 2 * d + 2 + 2 * ((d + 2) // 2) * np.arange(length)
-    return Layout(
-        beta=slice(0, d),
-        query=slice(d, 2 * d),
-        target_noise=2 * d,
-        x=token[:, None] + np.arange(d),
-        label_noise=token + d,
-        count=count,
-    )
+def split(normals: A, d: int) -> tuple[A, A, A, A, A]:
+    """beta (..., d), query (..., d), the target's noise (...), x (..., L, d) and label noise (..., L) of prompts' normals."""
+    head, tokens = normals[..., : 2 * d + 2], normals[..., 2 * d + 2 :]
+    tokens = tokens.reshape(*tokens.shape[:-1], -1, 2 * ((d + 2) // 2))
+    return head[..., :d], head[..., d : 2 * d], head[..., 2 * d], tokens[..., :d], tokens[..., d]
 
 
 def philox(key: tuple[int, int], counter: Sequence[NDArray[Any] | np.uint64]) -> tuple[np.ndarray, ...]:
@@ -132,14 +108,7 @@ def check_origin(seed: int, streams: object, first_step: int, steps: int, prompt
 
 
 def words(
-    seed: int,
-    streams: Sequence[int] | NDArray[np.uint32],
-    first_step: int,
-    steps: int,
-    prompts: int,
-    count: int,
-    *,
-    tag: int = TRAINING,
+    seed: int, streams: Sequence[int] | NDArray[np.uint32], first_step: int, steps: int, prompts: int, count: int
 ) -> np.ndarray:
     """The first `count` random words of every prompt, uint32 (streams, steps, prompts, count).
 
@@ -150,17 +119,14 @@ def words(
         steps: how many steps.
         prompts: prompts of a batch, numbered from 0.
         count: words of each prompt.
-        tag: use of the stream, `TRAINING` for training prompts.
 
     Raises ValueError if a number does not fit its place in key or counter.
     """
     seed, ids = check_origin(seed, streams, first_step, steps, prompts)
     checks.whole_number("count", count, at_least=0)
-    if checks.whole_number("tag", tag, at_least=0) >= 2**32:
-        raise ValueError(f"tag must be below 2^32; got {tag}")
     counter = np.ix_(ids, np.arange(first_step, first_step + steps), np.arange(prompts))
     prompt, step, stream = counter[2], counter[1], counter[0]
-    return xoshiro(philox((seed & 0xFFFFFFFF, seed >> 32), (prompt, step, stream, np.uint64(tag))), count)
+    return xoshiro(philox((seed & 0xFFFFFFFF, seed >> 32), (prompt, step, stream, np.uint64(0))), count)
 
 
 def normals_of(pairs: np.ndarray) -> np.ndarray:
@@ -179,15 +145,8 @@ def normals_of(pairs: np.ndarray) -> np.ndarray:
 
 
 def normals(
-    seed: int,
-    streams: Sequence[int] | NDArray[np.uint32],
-    first_step: int,
-    steps: int,
-    prompts: int,
-    count: int,
-    *,
-    tag: int = TRAINING,
+    seed: int, streams: Sequence[int] | NDArray[np.uint32], first_step: int, steps: int, prompts: int, count: int
 ) -> np.ndarray:
     """The first `count` standard normals of every prompt, float64 (streams, steps, prompts, count); arguments of `words`."""
     checks.whole_number("count", count, at_least=0)
-    return normals_of(words(seed, streams, first_step, steps, prompts, count + count % 2, tag=tag))[..., :count]
+    return normals_of(words(seed, streams, first_step, steps, prompts, count + count % 2))[..., :count]

@@ -113,10 +113,13 @@ def join_runs(parts: list[Trajectory]) -> Trajectory:
 
 
 class Recursion:
-    """R trainings in lockstep, advanced one step at a time. Holds (2 + 3 N + 1) N numbers per run."""
+    """R trainings in lockstep, advanced one step at a time. Holds (2 + 3 N + 1) N numbers per run.
+
+    `trained`: "both", or "p" (W stays) for steps by `advance`.
+    """
 
     def __init__(self, gram: Gram, *, trained: str = "both") -> None:
-        self.gram, self.trained = check_gram(gram), trained
+        self.gram, self.trained = check_gram(gram), checks.one_of("trained", trained, ("both", "p"))
         runs, rows, N = gram.kernel.shape
         self._N, self._rows = N, rows
         new = gram.kernel.new_zeros
@@ -143,7 +146,7 @@ class Recursion:
 
     @property
     def weighted(self) -> torch.Tensor:
-        """(R, N + 2, N): H = X~ W^T W X^T (a view). Stays at H_0 when only p is trained; not kept when only W is."""
+        """(R, N + 2, N): H = X~ W^T W X^T (a view). Stays at H_0 when only p is trained."""
         return self._S[:, : self._rows]
 
     @property
@@ -186,11 +189,12 @@ class Recursion:
 
         One call of the loop for every so many rows: all coordinates of a moment are kept until its |v|^2 is known.
         """
+        if self.trained != "both":
+            raise ValueError(f'trained must be "both" here; got {self.trained!r}: make the steps with advance')
         g, state = self.gram, (self._u, self._S, self.prompt_norm_squared)
         call = token_selection.Call(
-            *state, g.kernel, g.head_scores, g.labels.observed, step_sizes, len(step_sizes), trained=self.trained,
-            record=recorded,
-        )  # fmt: skip
+            *state, g.kernel, g.head_scores, g.labels.observed, step_sizes, len(step_sizes), recorded
+        )
         times = list(itertools.accumulate(step_sizes, lambda time, size: time + size, initial=self.time))
         rows: list[Snapshot] = []
         done = 0
@@ -226,12 +230,7 @@ class Recursion:
 @checks.checked
 @one_thread
 def train(
-    gram: Gram,
-    step_size: float | Sequence[float],
-    steps: int,
-    *,
-    record: Iterable[int] | None = None,
-    trained: str = "both",
+    gram: Gram, step_size: float | Sequence[float], steps: int, *, record: Iterable[int] | None = None
 ) -> Trajectory:
     r"""Train W and p of every run by full-batch gradient descent, in inner products: exact, at a cost independent of the dimension.
 
@@ -246,7 +245,6 @@ def train(
         step_size: alpha > 0, or one per step.
         steps: >= 0.
         record: steps to keep, default all; the last is always kept.
-        trained: "both", "p" (W stays) or "W" (p stays).
 
     Returns:
         a `Trajectory`, float64, on the Gram's device.
@@ -263,7 +261,7 @@ def train(
         >>> train(gram, step_size=0.01, steps=100, record=[10]).steps
         (10, 100)
     """
-    sizes, recorded = checked_steps(step_size, steps, record, trained)
+    sizes, recorded = checked_steps(step_size, steps, record)
     gram, device = check_gram(gram), gram.kernel.device
     N, kept = gram.kernel.shape[2], len(recorded) if record is not None else 0
     one = 8 * gram.runs * N
@@ -273,7 +271,7 @@ def train(
     parts: list[Trajectory] = []
 
     def work(runs: slice) -> None:
-        state = Recursion(gram.part(runs.start, runs.stop), trained=trained)
+        state = Recursion(gram.part(runs.start, runs.stop))
         parts.append(state.trajectory(recorded, state.run(sizes, recorded)))
 
     in_batches(
@@ -291,11 +289,10 @@ def train(
 
 
 def checked_steps(
-    step_size: float | Sequence[float], steps: int, record: Iterable[int] | None = None, trained: str = "both"
+    step_size: float | Sequence[float], steps: int, record: Iterable[int] | None = None
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
     """Size of each step, and the steps to keep. Raises ValueError for a bad argument of a training."""
     steps = checks.whole_number("steps", steps, at_least=0)
-    checks.one_of("trained", trained, ("both", "p", "W"))
     limits.require_memory(lambda steps: 8 * steps, steps=steps)
     if isinstance(step_size, Sequence) and not isinstance(step_size, str):
         sizes = tuple(checks.positive_number("step_size", size) for size in step_size)

@@ -147,7 +147,6 @@ SETTINGS = [
     ({"steps": -1}, "steps must be a whole number >= 0"),
     ({"steps": 2.5}, "steps must be a whole number"),
     ({"steps": 2**31}, "steps must be at most 2147483647"),
-    ({"trained": "w"}, "trained must be one of 'both', 'p', 'W'"),
     ({"record": [6]}, "record must hold steps in 0 ... 5"),
     ({"record": [-1]}, "record must be a whole number"),
     ({"threads": 0}, "threads must be a whole number >= 1"),

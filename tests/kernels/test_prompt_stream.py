@@ -55,12 +55,11 @@ def test_philox_gives_the_published_words(key, counter, expected) -> None:
 
 def test_words_follow_from_seed_step_stream_and_prompt() -> None:
     seed, streams, first = 5 + 7 * 2**32, [3, 2**32 - 1], 11
-    for tag in (0, 6):
-        found = prompt_stream.words(seed, streams, first, 2, 3, 9, tag=tag)
-        assert found.dtype == np.uint32
-        for s, i, prompt in np.ndindex(2, 2, 3):
-            state = plain_philox([5, 7], [prompt, first + i, streams[s], tag])
-            assert found[s, i, prompt].tolist() == plain_xoshiro(state, 9)
+    found = prompt_stream.words(seed, streams, first, 2, 3, 9)
+    assert found.dtype == np.uint32
+    for s, i, prompt in np.ndindex(2, 2, 3):
+        state = plain_philox([5, 7], [prompt, first + i, streams[s], 0])
+        assert found[s, i, prompt].tolist() == plain_xoshiro(state, 9)
 
 
 def test_a_pair_of_normals_has_the_radius_and_the_angle_of_its_words() -> None:
@@ -96,16 +95,16 @@ def test_normals_are_standard_and_independent() -> None:
 
 
 @pytest.mark.parametrize(("d", "length"), [(1, 1), (2, 3), (5, 40), (8, 4)])
-def test_the_layout_uses_every_normal_once(d: int, length: int) -> None:
-    place = prompt_stream.layout(d, length)
-    assert place.count == prompt_stream.normals_per_prompt(d, length) == 2 * d + 2 + length * (d + 1 + (d + 1) % 2)
-    order = np.arange(place.count)
-    used = [*order[place.beta], *order[place.query], place.target_noise, *place.x.ravel(), *place.label_noise]
-    assert len(set(used)) == len(used) == 2 * d + 1 + length * (d + 1)
-    assert used[: 2 * d + 1] == list(range(2 * d + 1))
-    assert (np.diff(place.x, axis=1) == 1).all()
-    assert (place.label_noise == place.x[:, -1] + 1).all()
-    assert place.x[0, 0] == 2 * d + 2
+def test_the_parts_of_a_prompt_use_every_normal_once_in_their_order(d: int, length: int) -> None:
+    count = prompt_stream.normals_per_prompt(d, length)
+    assert count == 2 * d + 2 + length * (d + 1 + (d + 1) % 2)
+    beta, query, target_noise, x, label_noise = prompt_stream.split(np.arange(count), d)
+    assert [*beta, *query, target_noise] == list(range(2 * d + 1))
+    tokens = np.column_stack([x, label_noise])
+    assert tokens.shape == (length, d + 1)
+    assert tokens[0, 0] == 2 * d + 2
+    assert (np.diff(tokens, axis=1) == 1).all()
+    assert (np.diff(tokens[:, 0]) == d + 1 + (d + 1) % 2).all()
 
 
 test_bad_input_is_named = refusing(

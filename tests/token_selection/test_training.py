@@ -5,10 +5,10 @@ import torch
 
 from attnbook.token_selection.setting.descent import gradient_descent
 from attnbook.token_selection.time_laws.horizon import train_flow
-from attnlib.token_selection.gram import draw_gram, gram_of
+from attnlib.token_selection.gram import Gram, draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Start, TokenLaw
 from attnlib.token_selection.model import forces, gradients, loss, outputs
-from attnlib.token_selection.training import Recursion, train
+from attnlib.token_selection.training import Recursion, Trajectory, train
 from tests.bad_input import refusing
 
 LAW = TokenLaw(n=10, d=121, tokens=5, signal_norm=6.0, weak_signal=0.2)
@@ -48,15 +48,24 @@ def test_forces_survive_saturation():
     torch.testing.assert_close(forces(scores, gamma, labels)[0, 0], expected, rtol=1e-12, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("start", "trained"),
-    [(Start(), "both"), (Start(0.2, 1.5), "both"), (CODE_START, "both"), (Start(), "p"), (Start(0.2, 1.5), "p"), (Start(0.2, 1.5), "W")],
-)  # fmt: skip
+def stepped(gram: Gram, kept: tuple[int, ...]) -> Trajectory:
+    """500 steps of size 0.2 on p alone, one by one."""
+    state, rows = Recursion(gram, trained="p"), []
+    for step in range(501):
+        if step in kept:
+            rows.append(state.snapshot())
+        state.advance(0.2)
+    return state.trajectory(kept, rows)
+
+
+@pytest.mark.parametrize("trained", ["both", "p"])
+@pytest.mark.parametrize("start", [Start(), Start(0.2, 1.5), CODE_START])
 def test_recursion_is_dense_descent(start, trained):
     """500 steps, scores up to ten: everything that is recorded agrees to 1e-10."""
     sample = LAW.draw(3, runs=2)
     dense = gradient_descent(sample, start, 0.2, 500, record=[0, 1, 7, 250], trained=trained)
-    ours = train(gram_of(sample, start), 0.2, 500, record=[0, 1, 7, 250], trained=trained)
+    gram = gram_of(sample, start)
+    ours = stepped(gram, dense.steps) if trained == "p" else train(gram, 0.2, 500, record=[0, 1, 7, 250])
     assert dense.scores.abs().max() > 5
     assert dense.steps == ours.steps == (0, 1, 7, 250, 500)
     for name in READOUTS:
@@ -166,8 +175,11 @@ def test_trajectory_readouts():
 GRAM = gram_of(LAW.draw(0), Start())
 DENSE = (LAW.draw(0), Start(), 0.1, 5)
 test_refusals = refusing(
-    *((run, good, {"step_size": [0, [0.1]], "steps": -1, "record": [[6]], "trained": "nu"})
+    *((run, good, {"step_size": [0, [0.1]], "steps": -1, "record": [[6]]})
       for run, good in ((gradient_descent, DENSE), (train, (GRAM, 0.1, 5)))),
+    (gradient_descent, DENSE, {"trained": "nu"}),
+    (Recursion, (GRAM,), {"trained": "W"}),
+    (lambda: Recursion(GRAM, trained="p").run((0.1,), (1,)), 'trained must be "both" here; got .p.'),
     (train, (GRAM, 0.1, 5), {"gram": torch.zeros(3)}),
     (train_flow, {"gram": GRAM, "steps": 5}, {"steps": 0, "largest_move": 0}),
     (lambda: gradients(LAW.draw(0).tokens[0], GRAM.labels.observed[0], LAW.head(), *shapes(-1)), "prompt must have shape"),

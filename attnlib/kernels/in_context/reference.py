@@ -29,12 +29,13 @@ def prompts(
     call: Call, first_step: int, steps: int, streams: NDArray[np.uint32]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Context (S, steps, B, L, n), query (S, steps, B, d) and target (S, steps, B) of some steps, float64 on the CPU."""
-    place = prompt_stream.layout(call.d, call.length)
-    raw = prompt_stream.normals(call.seed, streams, first_step, steps, call.batch, place.count)
-    beta, query, x = call.beta_std * raw[..., place.beta], raw[..., place.query], raw[..., place.x]
+    count = prompt_stream.normals_per_prompt(call.d, call.length)
+    raw = prompt_stream.normals(call.seed, streams, first_step, steps, call.batch, count)
+    beta, query, target_noise, x, label_noise = prompt_stream.split(raw, call.d)
+    beta = call.beta_std * beta
     # y_i = <x_i, beta> + noise, target = <x_q, beta> + noise; the query's own y is 0 and is not stored.
-    y = (x @ beta[..., None])[..., 0] + call.noise_std * raw[..., place.label_noise]
-    target = (query * beta).sum(-1) + call.target_noise_std * raw[..., place.target_noise]
+    y = (x @ beta[..., None])[..., 0] + call.noise_std * label_noise
+    target = (query * beta).sum(-1) + call.target_noise_std * target_noise
     context = np.concatenate((x, y[..., None]), axis=-1)
     return torch.from_numpy(context), torch.from_numpy(query), torch.from_numpy(target)
 

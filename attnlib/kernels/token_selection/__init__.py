@@ -66,7 +66,7 @@ class Call:
     Args:
         values: u, (R, P), P = rows + 2 N + 1. float32 or float64 (the reference takes any); all tensors have one dtype and
             device. Changed in place.
-        weighted: S, (R, P, N). Left as it is when W stays (trained "p"), and not used when p stays ("W"). Changed in place.
+        weighted: S, (R, P, N). Changed in place.
         prompt_norm_squared: pi = |p|^2, (R,). Changed in place.
         kernel: K, (R, rows, N), rows >= N: inner products of the training tokens and the passive rows with the training tokens.
             Like `weighted` symmetric in its first N rows.
@@ -74,7 +74,6 @@ class Call:
         labels: observed labels, +1 or -1, (R, n).
         step_size: alpha > 0, or one per step, (steps,).
         steps: >= 0.
-        trained: "both", "p" (W stays) or "W" (p stays).
         record: moments to keep, as numbers of steps of this call, 0 ... steps (0 is the start).
 
     Raises ValueError on a wrong argument.
@@ -88,7 +87,6 @@ class Call:
     labels: torch.Tensor
     step_size: float | Sequence[float] | torch.Tensor
     steps: int
-    trained: str = "both"
     record: tuple[int, ...] = ()  # as given; then sorted, each step once
     step_sizes: torch.Tensor = field(init=False)  # (steps,), float64 on the CPU
 
@@ -106,7 +104,6 @@ class Call:
         steps = checks.whole_number("steps", self.steps, at_least=0)
         if steps > MOST_STEPS:
             raise ValueError(f"steps must be at most {MOST_STEPS}; got {steps}: call again from where it ended")
-        checks.one_of("trained", self.trained, ("both", "p", "W"))
         fixed = {name: given[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
         marks, alphas = moments(self.record, steps), _step_sizes(self.step_size, steps)
         settle(self, **fixed, step_sizes=alphas, steps=steps, record=marks)

@@ -44,7 +44,7 @@ def forces(z, gamma, y, n, tokens, top, gap, e, c):
 
 @_jit
 def multiply(matrix, rows, N, c, out):
-    """out = K c, or S c where W stays; two rows at a time, for which c is read once."""
+    """out = K c; two rows at a time, for which c is read once."""
     for p in range(0, rows, 2):
         q = min(p + 1, rows - 1)  # the last of an odd number makes a pair with itself
         one, two = 0.0, 0.0
@@ -80,10 +80,7 @@ def update_and_multiply(S, probes, N, a, b, u, kappa, c, Sc):
 
 
 @njit(nogil=True, error_model="numpy", _nrt=False, cache=True)
-def train(
-    values, weighted, norms, kernel, gamma, labels, sizes, moves_weight, moves_prompt, marks, seen, seen_pi, areas, run, first,
-    last,
-):  # fmt: skip
+def train(values, weighted, norms, kernel, gamma, labels, sizes, marks, seen, seen_pi, areas, run, first, last):
     """Steps first ... last - 1 of a run; `areas`: room for its vectors, left as it is between calls that follow each other.
 
     Records after as many steps as `marks` says. S lags by an update until the last step of all is done.
@@ -99,7 +96,6 @@ def train(
             kappa[p] = old[p] = 0.0
         for j in range(N):
             a[j] = b[j] = 0.0
-    both = moves_weight and moves_prompt
     mark = 0
     while mark < len(marks) and marks[mark] < first:
         mark += 1
@@ -112,12 +108,8 @@ def train(
         # Forward and backward in one: the forces on the scores z, the first N numbers of u.
         forces(u, own, y, n, tokens, top, gap, e, c)
         # The matrices times c, S with the update that waits from the step before.
-        if both:
-            update_and_multiply(S, probes, N, a, b, old, kappa, c, Sc)
-        elif moves_prompt:
-            multiply(S, probes, N, c, Sc)
-        if moves_weight:
-            multiply(K, rows, N, c, Kc)
+        update_and_multiply(S, probes, N, a, b, old, kappa, c, Sc)
+        multiply(K, rows, N, c, Kc)
         if step == len(sizes):  # S is current
             break
         alpha, pi = sizes[step], norms[run]  # read again: between calls it is rounded to its dtype
@@ -125,21 +117,18 @@ def train(
         for j in range(N):
             beta += c[j] * u[j]
             curvature += c[j] * Sc[j]
-        if moves_weight:
-            # kappa: Kc of tokens and passive rows, c itself of the coordinates a of v, zero of b and q.
-            for p in range(rows):
-                kappa[p] = Kc[p]
-            for j in range(N):
-                kappa[rows + j] = c[j]
-            # a = alpha k and b = alpha (z + alpha pi k): the next pass over S adds u a' + kappa b', u and kappa as they are now.
-            for j in range(N):
-                a[j] = alpha * Kc[j]
-                b[j] = alpha * (u[j] + pi * a[j])
+        # kappa: Kc of tokens and passive rows, c itself of the coordinates a of v, zero of b and q.
+        for p in range(rows):
+            kappa[p] = Kc[p]
+        for j in range(N):
+            kappa[rows + j] = c[j]
+        # a = alpha k and b = alpha (z + alpha pi k): the next pass over S adds u a' + kappa b', u and kappa as they are now.
+        for j in range(N):
+            a[j] = alpha * Kc[j]
+            b[j] = alpha * (u[j] + pi * a[j])
         # u += alpha S c + alpha (pi + alpha beta) kappa; the u of before is kept for the pending update.
-        along = alpha if moves_prompt else 0.0
-        across = alpha * (pi + alpha * beta) if moves_prompt else alpha * pi
+        across = alpha * (pi + alpha * beta)
         for p in range(probes):
             old[p] = u[p]
-            u[p] += along * Sc[p] + across * kappa[p]
-        if moves_prompt:
-            norms[run] = pi + alpha * (2.0 * beta + alpha * curvature)
+            u[p] += alpha * Sc[p] + across * kappa[p]
+        norms[run] = pi + alpha * (2.0 * beta + alpha * curvature)

@@ -32,7 +32,7 @@ def advance(call: Call, threads: int) -> Recorded:
     sizes, marks = call.step_sizes.numpy(), np.array(call.record, dtype=np.int64)
     seen = recorded.values.numpy(), recorded.prompt_norm_squared.numpy()
 
-    fixed = *arrays, sizes, call.trained != "p", call.trained != "W", marks, *seen
+    fixed = *arrays, sizes, marks, *seen
     at_once = max(1, _WORK // (call.values.shape[1] * call.kernel.shape[2]))
 
     def work(runs: np.ndarray) -> None:

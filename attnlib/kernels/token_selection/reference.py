@@ -1,5 +1,5 @@
 """The token-selection recursion (`attnlib.kernels.token_selection.advance`), one step at a time, in torch: the definition the
-fast loop is tested against. With W alone trained S is not needed and not kept; with p alone it stays.
+fast loop is tested against. `pull` and `step` also train p alone, for which S stays as it is.
 """
 
 from __future__ import annotations
@@ -108,10 +108,9 @@ def step(
         (update or weighted.baddbmm_)(left, right)
         move = torch.addcmul(alpha * Sc, alpha * (pi + alpha * beta.unsqueeze(-1)), kappa)
     else:
-        move = alpha * Sc if trained == "p" else alpha * pi * kappa
-    if trained != "W":
-        # p <- p + alpha W G: |p|^2 grows by 2 alpha p'WG + alpha^2 |WG|^2 = 2 alpha c'z + alpha^2 c'Hc.
-        prompt_norm_squared += step_size * (2 * beta + step_size * torch.linalg.vecdot(c, Sc[:, :N]))
+        move = alpha * Sc
+    # p <- p + alpha W G: |p|^2 grows by 2 alpha p'WG + alpha^2 |WG|^2 = 2 alpha c'z + alpha^2 c'Hc.
+    prompt_norm_squared += step_size * (2 * beta + step_size * torch.linalg.vecdot(c, Sc[:, :N]))
     values += move
 
 
@@ -124,6 +123,6 @@ def advance(call: Call) -> Recorded:
             if (row := kept.get(done)) is not None:
                 recorded.values[row], recorded.prompt_norm_squared[row] = call.values, call.prompt_norm_squared
             if alpha is not None:
-                pulled = pull(call.values, call.weighted, call.kernel, call.head_scores, call.labels, call.trained)
-                step(*state, pulled, alpha, call.trained)
+                pulled = pull(call.values, call.weighted, call.kernel, call.head_scores, call.labels)
+                step(*state, pulled, alpha)
     return recorded

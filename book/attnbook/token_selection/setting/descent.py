@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import torch
 
+from attnlib import checks
 from attnlib.token_selection.law import Labels, Sample, Start
 from attnlib.token_selection.model import gradients
 from attnlib.token_selection.training import Trajectory, checked_steps, join_runs
@@ -36,7 +37,8 @@ def gradient_descent(
 
     Returns a `Trajectory`. Raises ValueError for a bad argument before any work.
     """
-    sizes, recorded = checked_steps(step_size, steps, record, trained)
+    checks.one_of("trained", trained, ("both", "p", "W"))
+    sizes, recorded = checked_steps(step_size, steps, record)
     return join_runs([_one(sample, start, sizes, recorded, trained, r) for r in range(sample.runs)])
 
 
