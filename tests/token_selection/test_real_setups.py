@@ -144,7 +144,7 @@ def test_plans_of_one_set_use_the_same_samples():
             continue
         for field in ("official", "phase1", "pool", "test", "test_split", "balanced", "kind"):
             assert getattr(plan, field) == getattr(base, field), (name, field)
-        assert (plan.confidence > 0) == name.endswith("_equal_confidence")
+        assert (plan.confidence > 0) == ("confidence" in name)
         assert bool(plan.random_features) == ("_random_features" in name)
         if plan.random_features:
             shape = ViTShape(classes=2, **plan.shape)
@@ -154,7 +154,8 @@ def test_plans_of_one_set_use_the_same_samples():
         assert plan.fixed in (*TEXT_BACKBONES, "lite0", "")
         assert (f"_{plan.fixed}" if plan.fixed else "") in name
         if plan.fixed == "lite0":
-            assert ViTShape(classes=2, **plan.shape).sample == (lite0.TOKENS, lite0.WIDTH)
+            channels = int(name.split("_channels")[0].split("_")[-1]) if "_channels" in name else lite0.WIDTH
+            assert ViTShape(classes=2, **plan.shape).sample == (lite0.TOKENS, channels)
         elif plan.fixed:
             assert ViTShape(classes=2, **plan.shape).sample == (plan.max_length, TEXT_BACKBONES[plan.fixed].width)
         assert bool(plan.schedule) == name.endswith("_authors")
@@ -333,6 +334,21 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
     assert torch.equal(setup.test.tokens[0, 0], setup.test.tokens[5, 0])
     assert setup.backbone["lite0_sha256"] == "ab"
     assert folders == [tmp_path]
+
+
+def test_weakened_tokens_keep_some_channels_and_get_noise_of_their_own_width():
+    rows, scales = np.array([5, 9, 5, 2]), torch.tensor([1.0, 4.0, 0.5, 2.0])
+    tokens = (scales * torch.randn(4, 900, 4, generator=torch.Generator().manual_seed(0))).half()
+    kept = setups.weakened(tokens, rows, 2, 0.0, seed=3)
+    columns = [next(c for c in range(4) if torch.equal(tokens[..., c], kept[..., k])) for k in range(2)]
+    assert columns[0] < columns[1]
+    assert torch.equal(setups.weakened(tokens, rows, 4, 0.0, seed=3), tokens)
+    added, other = (setups.weakened(tokens, rows, 4, 0.5, seed=3, run=run).float() - tokens for run in (0, 1))
+    torch.testing.assert_close(added.std((0, 1)), 0.5 * scales, rtol=0.08, atol=0)
+    torch.testing.assert_close(added[0], added[2], rtol=0, atol=0.01)  # one picture twice, rounded to float16
+    # Between pictures, and between parts, no noise is shared: correlations of 3600 numbers.
+    for one, two in ((added[0], added[1]), (added[0], other[0])):
+        assert abs(torch.corrcoef(torch.stack([one.flatten(), two.flatten()]))[0, 1]) < 0.1
 
 
 def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):

@@ -14,7 +14,8 @@ class Plan:
     class that has too few are repeated (test None: as many as the smallest class allows). steps: horizon by n; batch: minibatch
     by n (None full). `shape` of the small ViT (empty: a pretrained one is needed); `random_features`: settings of
     `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; `fixed`: it takes those of a pretrained backbone, "lite0"
-    or one of `TEXT_BACKBONES`; epochs and step size of phase 1. schedule: settings of phase 2 besides step size, steps and batch
+    or one of `TEXT_BACKBONES`, and `features` of its channels, drawn by seed; `mixed`: noise is added, of so many standard deviations of
+    a channel (`setups.weakened`); epochs and step size of phase 1. schedule: settings of phase 2 besides step size, steps and batch
     (`noise_study`). For texts: the number of positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's
     pooler (a dense tanh layer, trained with it). data: name of the data set where the plan has a name of its own. confidence: the
     frozen head's logits are multiplied by one number, so that `setups.head_confidence` is this (0: as phase 1 left them). seeds: how
@@ -34,6 +35,7 @@ class Plan:
     shape: Mapping[str, int] = field(default_factory=dict)
     random_features: Mapping[str, Any] = field(default_factory=dict)
     fixed: str = ""
+    mixed: float = 0.0
     schedule: Mapping[str, Any] = field(default_factory=dict)
     balanced: bool = False
     confidence: float = 0.0
@@ -186,3 +188,16 @@ for _name in (*_CELLS, *(f"{name}_random_features" for name in _CELLS), "ag_news
     PLANS[f"{_name}_equal_confidence"] = replace(
         PLANS[_name], data=PLANS[_name].data or _name, sizes=(200,), confidence=1.0
     )
+# What decides (`causes`): the strong backbone's tokens (fewer channels, or noise) and the head's confidence, each varied with the other
+# held. 16 x 128 fit the wrong labels of ten classes; step size and horizon by the fit at seed 100.
+_FOUND = {"": (0.3, 1.0, 3.0, 10.0), "_20_channels": (1.0, 10.0), "_noise": (1.0, 10.0)}
+_JUDGED = {"": (1.0, 10.0), "_20_channels": (1.0,)}
+for _name in _PICTURES:
+    _own = PLANS[f"{_name}_lite0"]
+    for _weak, _confidences in (_FOUND if _name == "cifar10" else _JUDGED).items():
+        _features = int(_weak.split("_")[1]) if "channels" in _weak else _own.shape["features"]
+        for _confidence in _confidences:
+            PLANS[f"{_name}_lite0{_weak}_confidence_{_confidence:g}"] = replace(
+                _own, shape={**_own.shape, "width": 128, "heads": 16, "features": _features}, mixed=1.5 * ("noise" in _weak),
+                confidence=_confidence, sizes=(200,), seeds=5, step_size=1e-3, steps={200: 500}, batch={200: None},
+            )  # fmt: skip

@@ -3,8 +3,17 @@
 from typing import Any
 
 from attnbook.draws import Estimate, mean
+from attnbook.token_selection.real_data.causes import FEWER, MIXED, WHOLE, Causes
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
-from attnbook.token_selection.real_data.sets_study import SETS, Network, SetsStudy, published_fraction
+from attnbook.token_selection.real_data.loaders import DATA_SETS
+from attnbook.token_selection.real_data.sets_study import (
+    SETS,
+    N,
+    Network,
+    SetsStudy,
+    copying_loss,
+    published_fraction,
+)
 from bookkit.figures import COLOURS
 
 BACKBONE_COLOURS = {"small ViT": "clean", "random features": "noise", "MiniLM": "signal"}
@@ -81,3 +90,35 @@ def draw_reasons(axes: Any, study: SetsStudy, what: str) -> None:
         _network(axes, network, x, y, markerfacecolor="white", label=network.label)
     for border in (BENIGN_BELOW, 1):
         axes.axhline(border, **_BORDERS)
+
+
+_TOKENS = {WHOLE: "clean", FEWER: "signal", MIXED: "noisy"}
+
+
+def draw_causes(left: Any, right: Any, study: SetsStudy, varied: Causes) -> None:
+    """F against accuracy above chance of the frozen network (left, at confidence 1) and against the head's confidence (right).
+
+    Grey: the small backbones of `study`, hollow at confidence 1. Colours: EfficientNet-Lite0 with its tokens varied; on the right a line
+    joins one network at several confidences. Marks are those of the data sets; 95 % intervals over seeds.
+    """
+    for network in study.networks.values():
+        style = {"fmt": _MARKS[network.data], "markersize": 5, "alpha": 0.6}
+        u = copying_loss(network.table.values("head_only", N), len(DATA_SETS[network.data].class_names))
+        _point(left, mean(u), mean(network.lost_when_scaled()), "bound", markerfacecolor="white", **style)
+        _point(right, 1.0, mean(network.lost_when_scaled()), "bound", markerfacecolor="white", **style)
+        _point(right, network.statistic("confidence").mean(), mean(network.lost()), "bound", **style)
+    for (data, tokens, confidence), one in varied.networks.items():
+        style = {"fmt": _MARKS[data], "markersize": 7, "zorder": 4}
+        if confidence == 1:
+            named = f"{SETS[data]}, {tokens}"
+            _point(left, one.above_chance(), mean(one.lost()), _TOKENS[tokens], label=named, **style)
+        _point(right, confidence, mean(one.lost()), _TOKENS[tokens], **style)
+    for data, tokens in dict.fromkeys(key[:2] for key in varied.networks):
+        own = sorted(key for key in varied.networks if key[:2] == (data, tokens))
+        line = {"color": COLOURS[_TOKENS[tokens]], "linewidth": 0.9}
+        right.plot([key[2] for key in own], [varied.networks[key].lost().mean() for key in own], **line)
+    for axes in (left, right):
+        for border in (BENIGN_BELOW, 1):
+            axes.axhline(border, **_BORDERS)
+    left.set(xlabel="accuracy above chance of the frozen network", ylabel="fraction of copying, confidence 1")
+    right.set(xscale="log", xlabel="confidence of the frozen head", ylabel="fraction of copying")

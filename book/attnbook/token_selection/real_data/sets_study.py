@@ -78,7 +78,7 @@ class Network:
 
     def fit(self, n: int = N) -> np.ndarray:
         """Fraction of all wrong labels of a seed that is memorised, over eta > 0: (R,)."""
-        return _fit(self.table, n)
+        return fit_of(self.table, n)
 
     def lost_by_linear_head(self, n: int = N) -> np.ndarray:
         """F of a new linear head on the frozen features, trained on the same labels: (R,)."""
@@ -90,7 +90,7 @@ class Network:
 
     def fit_when_scaled(self) -> np.ndarray:
         """As `fit` at n = N, with the head scaled to confidence 1: (R,)."""
-        return _fit(self.scaled, N)
+        return fit_of(self.scaled, N)
 
     def lost_at_equal_fit(self) -> tuple[np.ndarray, np.ndarray]:
         """F at n = N with the head scaled, and as trained, (R,) each: when each first fits what the worse of the two fits at the end.
@@ -114,7 +114,8 @@ def _fraction(accuracy: np.ndarray, table: ResultTable) -> np.ndarray:
     return lost / (sum(table.noise_levels) * copying_loss(accuracy[:, 0], classes))
 
 
-def _fit(table: ResultTable, n: int) -> np.ndarray:
+def fit_of(table: ResultTable, n: int) -> np.ndarray:
+    """Fraction of all wrong labels of a seed that is memorised, over eta > 0, of any stored table: (R,)."""
     return _fit_path(table, n)[:, -1]
 
 

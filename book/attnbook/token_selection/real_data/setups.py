@@ -167,6 +167,25 @@ def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
     return (logits.argmax(-1) == labels).double().mean().item()
 
 
+def weakened(
+    tokens: torch.Tensor, rows: np.ndarray, channels: int, mixed: float, *, seed: int, run: int = 0
+) -> torch.Tensor:
+    """Tokens (N, L, D) of the pictures `rows` of a split, made weaker: (N, L, channels), as they come where nothing is asked.
+
+    channels: so many of the D are kept, the same in every picture, drawn from stream(seed, "resampling", 3). mixed: to each number noise is
+    added, normal, `mixed` times as wide as the channel's own standard deviation here, the same for a picture that comes twice. run: another
+    for each part, whose noise must be its own.
+    """
+    if channels < tokens.shape[2]:
+        kept = np.sort(stream(seed, "resampling", 3).permutation(tokens.shape[2])[:channels])
+        tokens = tokens[..., kept]
+    if not mixed:
+        return tokens
+    pictures, place = np.unique(rows, return_inverse=True)
+    drawn = stream(seed, "noise", run).standard_normal((len(pictures), *tokens.shape[1:]), dtype=np.float32)
+    return tokens + (mixed * tokens.float().std((0, 1)) * torch.from_numpy(drawn)[place]).half()
+
+
 @torch.no_grad()
 def small_vit_setup(
     data: RealData, plan: Plan, seed: int, *, cache: str | Path | None = None, progress: bool = False
@@ -187,10 +206,11 @@ def small_vit_setup(
         random.fit(pixels[plan.official][np.unique(phase1)])
         what = "random Fourier features of windows, fixed, and one pre-norm transformer layer, trained in phase 1"
 
-    def part(split: str, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    def part(split: str, rows: np.ndarray, run: int) -> tuple[torch.Tensor, torch.Tensor]:
         labels = torch.from_numpy(data.split(split).y[rows])
         if plan.fixed:
-            return backbone.transform(data.split(split).x, rows, progress=progress), labels
+            tokens = backbone.transform(data.split(split).x, rows, progress=progress)
+            return weakened(tokens, rows, shape.features, plan.mixed, seed=seed, run=run), labels
         chosen = pixels[split][rows]
         if plan.random_features:
             return random.transform(chosen), labels
@@ -198,9 +218,9 @@ def small_vit_setup(
 
     with torch.enable_grad():
         model = train_vit(
-            *part(plan.official, phase1), shape, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size
+            *part(plan.official, phase1, 0), shape, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size
         )
-    (pool_input, pool_labels), (test_input, test_labels) = part(plan.official, pool), part(held_split, held)
+    (pool_input, pool_labels), (test_input, test_labels) = part(plan.official, pool, 1), part(held_split, held, 2)
     features = model.features(pool_input), model.features(test_input)
     pool_layer = model.freeze(pool_input)
     return Setup(
@@ -211,7 +231,7 @@ def small_vit_setup(
         data.classes,
         accuracy(model.head(features[1]), test_labels),
         features,
-        {"what": what, **plan.shape, **plan.random_features, **sha256},
+        {"what": what, **plan.shape, **plan.random_features, **sha256, **({"mixed": plan.mixed} if plan.mixed else {})},
         pool_layer.finish.own_selection(),
         Rows.of(data, plan, seed),
     )

@@ -1,0 +1,76 @@
+"""What decides the cost of wrong labels: the backbone's accuracy or the head's confidence? One network, each varied with the other held.
+
+The network is EfficientNet-Lite0 with one late layer (`plans`). *Confidence* (`setups.head_confidence`) is set by one factor on the frozen
+head's logits, which changes no prediction. The tokens are whole; or 20 of their 1280 channels, drawn by seed, which lowers the accuracy;
+or all of them with noise of 1.5 standard deviations of each channel, fresh in each picture, which leaves the accuracy nearly as it was.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from attnbook.draws import Estimate, mean
+from attnbook.token_selection.real_data.loaders import DATA_SETS
+from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.sets_study import N, copying_loss, fit_of, fraction_of
+from attnbook.token_selection.real_data.tables import ResultTable, read_table, stored_tables
+
+WHOLE, FEWER, MIXED = "whole", "20 channels", "with noise"
+FOUND_ON = "cifar10"  # the claims were formed there and are judged on the other sets
+
+
+@dataclass(frozen=True)
+class Varied:
+    """One stored table: a data set, what became of its tokens, and the confidence of the frozen head."""
+
+    data: str
+    tokens: str
+    confidence: float
+    table: ResultTable
+
+    def lost(self) -> np.ndarray:
+        """Fraction of copying at n = N by seed, (R,); see `sets_study`."""
+        return fraction_of(self.table, N)
+
+    def fit(self) -> np.ndarray:
+        """Fraction of the wrong labels that is memorised, by seed, (R,)."""
+        return fit_of(self.table, N)
+
+    def above_chance(self) -> Estimate:
+        """u of the frozen network before query and key are replaced, mean over seeds: 1 perfect, 0 a guess."""
+        return mean(copying_loss(self.table.values("head_only", N), len(DATA_SETS[self.data].class_names)))
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The varied networks by (data set, tokens, confidence)."""
+
+    networks: Mapping[tuple[str, str, float], Varied]
+
+    def change(
+        self, first: tuple[str, float], then: tuple[str, float], sets: Iterable[str] | None = None
+    ) -> np.ndarray:
+        """F of (tokens, confidence) `then` minus F of `first`: mean over sets, seed by seed, of the seeds that all have, (R,).
+
+        sets: None takes all that have both, but for the one on which the claims were found.
+        """
+        if sets is None:
+            sets = sorted({data for data, *_ in self.networks} - {FOUND_ON})
+        pairs = [(self.networks[(data, *first)].lost(), self.networks[(data, *then)].lost()) for data in sets]
+        seeds = min(len(values) for pair in pairs for values in pair)
+        return np.mean([later[:seeds] - before[:seeds] for before, later in pairs], 0)
+
+
+def causes(folder: str | Path | None = None) -> Causes:
+    """The stored tables of varied networks, of `folder` (None: of the package)."""
+    found = {}
+    for name in stored_tables(folder):
+        plan = PLANS[name]
+        if plan.fixed == "lite0" and plan.confidence:
+            tokens = MIXED if plan.mixed else WHOLE if plan.shape["features"] == 1280 else FEWER
+            found[plan.data, tokens, plan.confidence] = Varied(
+                plan.data, tokens, plan.confidence, read_table(name, folder)
+            )
+    return Causes(found)
