@@ -548,10 +548,9 @@ def test_no_cell_of_a_diagram_is_proved_and_measured_otherwise():
     cells = proved_phases(plan)
     assert set(cells.ravel().tolist()) == {-1, 0, 1, 2}
     assert (cells >= 0).mean() > 0.5
-    other = disagreements(cells, phase_diagram(plan, draws=20, seed=3))
-    assert other.max() == 0
+    assert not disagreements(cells, phase_diagram(plan, draws=20, seed=3)).any()
     wrong = disagreements(np.where(cells == 1, 0, cells), phase_diagram(plan, draws=20, seed=3))
-    assert wrong[cells == 1].min() == 20
+    assert wrong[cells == 1].all()
 
 
 @pytest.mark.parametrize("c", [0.5, 1.0, 2.0, 3.0])
@@ -592,6 +591,110 @@ def test_constants_of_the_theorem_on_weak_signals():
     assert 1 / (1.07 * 1.23) > 0.75
     assert 1.33 * math.exp(0.1) / 2 < 0.74
     assert 0.75 * math.exp(-0.1) > 0.67
+
+
+def weak_with_any_kappa(n, eta, kappa, a, *, more=1.0):
+    """SNR and the least d of thm-weak-all-kappa for expected counts (times `more`), at delta 0.01."""
+    size = (1 - kappa) / 16 / max(1, a**2)
+    return math.sqrt(2 * kappa / (n * (1 - 2 * eta))), math.ceil(more * 2 * n * math.log(10 * n / 0.01) / size**2)
+
+
+def weights_of_class(a, kappa, room):
+    """Least and largest phi of clean and of flipped samples, written as 1 + 2 / (1 + e^m) with the margin m."""
+    clean, flipped = ([1 + 2 / (1 + math.exp(a * (1 + s * kappa + e) / 2)) for e in (room, -room)] for s in (1, -1))
+    return *clean, *flipped
+
+
+@pytest.mark.parametrize(
+    ("n", "eta", "kappa", "a"),
+    [(50, 0.0, 0.2, 1.0), (60, 0.1, 0.6, 2.0), (400, 0.1, 0.3, 0.3), (100, 0.3, 0.9, 1.5), (100, 0.3, 0.5, 5.0), (60, 0.2, 0.95, 0.5)],
+)  # fmt: skip
+@pytest.mark.parametrize("weak", [True, False])
+def test_weak_signals_for_every_kappa_below_one(n, eta, kappa, a, weak):
+    """thm-weak-all-kappa with counts at their means, in 5 draws at its least d: fit, both bounds; also at 0.7 (nd)^(-1/4)."""
+    snr, d = weak_with_any_kappa(n, eta, kappa, a)
+    snr = 0.7 * (n * d) ** -0.25 if weak else snr
+    flipped, rng = round(n * eta / 2), np.random.default_rng(7)
+    classes, uniforms = np.repeat([0, 1], n // 2), np.full(n, 1.0)
+    uniforms[[*range(flipped), *range(n // 2, n // 2 + flipped)]] = -1.0
+    clean, size = n // 2 - flipped, math.sqrt(2 * n * math.log(10 * n / 0.01) / d)
+    own, wide = snr**2 * (clean - flipped), kappa + 2.1 * size
+    most = (1 + 3 * wide) / (1 + wide)
+    assert max(size, a**2 * size) <= (1 - kappa) / 16
+    assert max(own, snr**2 * (most * flipped - clean)) <= kappa + 1e-12
+    low, _, _, high = weights_of_class(a, own, 2.1 * size)
+    pull, omega, cut = snr**2 * math.sqrt(d / n), 1.11 * a**2 * math.sqrt(n / d), 0.14
+    logit = -(a**2) * snr**2 * sum(
+        m * (1 - s * own + 2.1 * size) / (1 + math.exp(a * (1 + s * own - 2.1 * size) / 2)) for m, s in ((clean, 1), (flipped, -1))
+    )  # fmt: skip
+    for _ in range(5):
+        x = drawn(n, d, snr, eta, 4 * a, rng, classes, uniforms)
+        assert x.room.min() > 0
+        assert x.reach <= omega <= 0.0284 * (1 - kappa)
+        assert logit <= x.query.min()
+        assert x.query.max() < 0
+        assert x.phi.max() / x.phi.min() <= high / low * (1 + 1e-12) <= most * (1 + 1e-12)
+        beyond = stats.norm.sf(cut / omega)
+        assert stats.norm.sf(1.08 * most * math.exp(cut) * pull * clean) - beyond <= x.error
+        argument = 0.93 / most * math.exp(logit - cut) * pull * (clean - high / low * flipped)
+        assert x.error <= stats.norm.sf(argument) + beyond
+        if weak:
+            assert x.error >= stats.norm.sf(1.25 * 0.7**2) - 1e-6
+
+
+def test_no_counts_within_the_hypotheses_break_the_fit():
+    """The proof's worst margins at 200,000 random settings, most of them near an end of a hypothesis: all stay positive."""
+    rng = np.random.default_rng(0)
+    gap, a = 10 ** rng.uniform(-3, 0, 200_000), 10 ** rng.uniform(-2, 1.5, 200_000)
+    size = gap / 16 / np.maximum(1, a**2) * rng.choice([1, 0.5, 0.01], gap.size)
+    kappa = 1 - gap
+    wide = kappa + 2.1 * size
+    most = (1 + 3 * wide) / (1 + wide)
+    # s = SNR^2 |N| from the two ends of the last hypothesis: k <= kappa, (most - 1) s - k <= kappa.
+    own = kappa * rng.choice([1, 0.999, 0.3, 0.01, 0.0, -0.5], gap.size)
+    flipped = np.maximum((kappa + own) / (most - 1) * rng.choice([1, 0.9, 0.3, 0], gap.size), np.maximum(-own, 0))
+    inside = (most - 1) * flipped - own <= kappa * (1 + 1e-12)
+    assert inside.mean() > 0.8
+
+    def phi(kind, error):
+        return 1 + 2 / (1 + np.exp(np.minimum(a * (1 + kind * own + error) / 2, 600)))
+
+    clean, room = own + flipped, 2.1 * size
+    least = np.full(gap.size, np.inf)
+    for place in (-room, room):  # all samples of a kind at one end: V is linear in each phi
+        for other in (-room, room):
+            value = clean * phi(1, place) - flipped * phi(-1, other)
+            for kind, weight in ((1, phi(1, place)), (-1, phi(-1, other))):
+                margin = weight * (1 - 8.5 * size) + kind * value * np.exp(5.42 * a**2 * size)
+                least = np.minimum(least, margin / gap)
+    assert least[inside].min() > 0.1
+    strong = (clean * phi(1, -room) - flipped * phi(-1, room)) / kappa > phi(-1, room) * (1 - 8.5 * size)
+    assert strong[inside].any()  # the same counts at kappa = 1 do not fit
+
+
+def test_what_many_flipped_labels_do_below_kappa_one():
+    """prop-weak-many-flips: errors above one half though every label is fitted; and a limit in which clean samples are missed."""
+    a, size = 5.0, 1 / 4000
+    n, rng = 20, np.random.default_rng(3)
+    d = math.ceil(2 * n * math.log(10 * n / 0.01) / size**2)
+    classes, uniforms = np.repeat([0, 1], 10), np.tile(np.repeat([-1.0, 1.0], [4, 6]), 2)
+    low, high, least, _ = weights_of_class(a, 0.9, 2.1 * size)
+    assert least / high > 1.84
+    for _ in range(5):
+        x = drawn(n, d, math.sqrt(0.9 / 2), 0.4, 4 * a, rng, classes, uniforms)
+        assert x.room.min() > 0
+        assert x.value.max() < 0
+        assert x.error >= 0.5
+    assert high - low < 1e-3
+    own, step = 0.95, 0.05
+    (clean, _, flipped, _), g = (
+        weights_of_class(step, own, 0.0),
+        [1 / (1 + math.exp(step * (1 + s * own) / 2)) for s in (1, -1)],
+    )
+    value = own * (301 * clean - 300 * flipped)
+    query = own * step**2 * (-301 * g[0] * (1 - own) - 300 * g[1] * (1 + own))
+    assert (value, query) == (pytest.approx(-4.89, abs=0.01), pytest.approx(-0.712, abs=1e-3))
+    assert clean + value * math.exp(query - step**2 * g[0] * (1 - own)) == pytest.approx(-0.42, abs=0.01)
 
 
 def test_stored_cells_are_what_the_program_proves():
