@@ -18,7 +18,7 @@ import torch
 from attnlib import limits
 
 __all__ = [
-    "checked", "decay_rates", "finite_number", "floating", "not_negative", "one_of", "positive_number", "probability",
+    "checked", "decay_rates", "finite_number", "not_negative", "one_of", "positive_number", "probability",
     "recorded_steps", "signs", "tensor", "whole_number",
 ]  # fmt: skip
 
@@ -177,13 +177,6 @@ def one_of(name: str, value: object, valid: Sequence[str]) -> str:
     """`value`, which must be one of `valid`. Raises ValueError that lists them."""
     if not isinstance(value, str) or value not in valid:
         raise ValueError(_say(name, "one of " + ", ".join(map(repr, valid)), value, ""))
-    return value
-
-
-def floating(name: str, value: object) -> torch.dtype:
-    """`value`, a floating-point dtype of torch: whole numbers would cut off what is drawn. Raises ValueError otherwise."""
-    if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        raise ValueError(_say(name, "a floating-point dtype such as torch.float64", value, ""))
     return value
 
 

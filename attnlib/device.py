@@ -10,7 +10,7 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["home", "one_thread", "report", "resolve", "what_ran"]
+__all__ = ["home", "one_thread", "report", "resolve"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,10 +61,3 @@ def report(device: str | torch.device = "cpu") -> str:
     """What computes: 'cpu' or the GPU's name, without anything that identifies the machine."""
     resolved = resolve(device)
     return torch.cuda.get_device_name(resolved) if resolved.type == "cuda" else "cpu"
-
-
-def what_ran() -> tuple[str, ...]:
-    """A line for every hot loop that this process has run: its implementation, dtype and device, in the order of first use."""
-    from attnlib.kernels.dispatch import ran
-
-    return ran()

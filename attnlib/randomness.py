@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,26 +79,14 @@ class _Shaken(np.random.Generator):
         super().__init__(bits)
         self._noise, self._size = np.random.Generator(noise), size
 
-    def _off(self, drawn: Any) -> Any:
+
+def _shaken(name: str) -> Callable[..., Any]:
+    def draw(self: _Shaken, *arguments: Any, **options: Any) -> Any:
+        drawn = getattr(np.random.Generator, name)(self, *arguments, **options)
         return drawn * (1.0 + self._size * self._noise.integers(-1, 2, size=np.shape(drawn) or None))
 
-    def random(self, *arguments: Any, **options: Any) -> Any:
-        return self._off(super().random(*arguments, **options))
+    return draw
 
-    def uniform(self, *arguments: Any, **options: Any) -> Any:
-        return self._off(super().uniform(*arguments, **options))
 
-    def normal(self, *arguments: Any, **options: Any) -> Any:
-        return self._off(super().normal(*arguments, **options))
-
-    def standard_normal(self, *arguments: Any, **options: Any) -> Any:
-        return self._off(super().standard_normal(*arguments, **options))
-
-    def standard_t(self, *arguments: Any, **options: Any) -> Any:
-        return self._off(super().standard_t(*arguments, **options))
-
-    def exponential(self, *arguments: Any, **options: Any) -> Any:
-        return self._off(super().exponential(*arguments, **options))
-
-    def chisquare(self, *arguments: Any, **options: Any) -> Any:
-        return self._off(super().chisquare(*arguments, **options))
+for _name in ("random", "uniform", "normal", "standard_normal", "standard_t", "exponential", "chisquare"):
+    setattr(_Shaken, _name, _shaken(_name))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from attnlib.kernels.dispatch import has_numba
-from attnlib.kernels.gaussian_tail import log_error, series
+from attnlib.kernels.gaussian_tail import log_error
 from benchmarks.registry import Case, Work, of_one_unit
 
 __all__ = ["cases", "ratios"]
@@ -59,8 +59,9 @@ def operations() -> float:
     logit, value, omega, along, tau = _heads(_FEW)
     level = (value.abs().log() + logit - tau.log()).numpy()
     slope = (value.sign() * along / tau).numpy()
-    panels = compiled.loops().log_masses(level, omega.numpy(), slope, np.empty_like(level), 0, len(level))
-    return float(panels.sum()) / len(level) * series.PANEL * _NODE
+    loops = compiled.loops()
+    panels = loops.log_masses(level, omega.numpy(), slope, np.empty_like(level), 0, len(level))
+    return float(panels.sum()) / len(level) * loops.PANEL * _NODE
 
 
 def _timed(count: int, implementation: str, threads: int) -> Callable[[], object]:

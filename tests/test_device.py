@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from attnlib import in_context, single_head, token_selection
-from attnlib.device import one_thread, report, resolve, what_ran
-from attnlib.kernels.dispatch import VARIABLE, Loop, choose
+from attnlib.device import one_thread, report, resolve
+from attnlib.kernels.dispatch import VARIABLE
 from tests.device_work import TOLERANCE, WORK, on_cpu
 
 
@@ -19,11 +19,6 @@ def test_cpu_and_auto():
     assert resolve("cpu") == torch.device("cpu")
     assert resolve("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert report("cpu") == "cpu"
-
-
-def test_what_ran_names_loop_implementation_dtype_and_device():
-    choose(Loop("a loop of this test"), torch.device("cpu"), torch.float16)
-    assert what_ran()[-1] == "a loop of this test: reference, float16 on cpu"
 
 
 @pytest.mark.parametrize("bad", ["tpu", "meta", 3.5, ""])

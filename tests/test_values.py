@@ -75,7 +75,7 @@ INSIDE = {
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
     circuits.imbalance, circuits.merge, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
     type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
-    ts.outputs, ot.Sample, st.Path, proved.ProvedOutcome, device.what_ran, device.one_thread, device.home,
+    ts.outputs, ot.Sample, st.Path, proved.ProvedOutcome, device.one_thread, device.home,
 }  # fmt: skip
 MODULES_INSIDE = {
     "arrays",
@@ -97,8 +97,8 @@ def fields(made):
 
 ROWS = {
     sh.SignalNoiseLaw: fields(LAW),
-    LAW.draw: SIZES | {"coordinates": "dense", "start_vectors": 0, "device": "cpu", "dtype": torch.float64},
-    LAW.draw_fresh: {"sample": SAMPLE, "count": 2, "seed": 0},
+    LAW.draw: SIZES | {"coordinates": "dense", "start_vectors": 0, "device": "cpu"},
+    LAW.draw_fresh: {"sample": SAMPLE, "count": 2},
     sh.two_steps: {"sample": SAMPLE, "step_size": 0.1},
     sh.forward: {"tokens": SAMPLE.tokens, "v": V, "p": V, "attention_map": maps.SOFTMAX, "output_scale": 1.0},
     sh.gradients: {
@@ -112,16 +112,16 @@ ROWS = {
     rules.heavy_ball: {"momentum": 0.5},
     rules.nesterov: {"momentum": 0.5},
     rules.stochastic: {"batch": 1},
-    sh.clean_error_sampled: HEAD | {"count": 2, "label_noise": 0.0, "seed": 0},
-    population.clean_error_conditioned: HEAD | {"count": 2, "seed": 0},
-    sh.log10_clean_error: HEAD | {"per_class": False, "chunk": 1},
-    population.log10_error_of_scores: {"scores": SCORES, "per_class": True, "chunk": 1, "class_probability": 0.5},
+    sh.clean_error_sampled: HEAD | {"count": 2, "label_noise": 0.0},
+    population.clean_error_conditioned: HEAD | {"count": 2},
+    sh.log10_clean_error: HEAD | {"per_class": False},
+    population.log10_error_of_scores: {"scores": SCORES, "per_class": True, "class_probability": 0.5},
     population.scores_of_fresh_data: HEAD,
     sh.proved_outcome: {"law": LAW, "step_size": 0.1, "delta": 0.01, "error": 0.1, "boxes": 1},
     sh.summarise: {"law": LAW, "step_size": 0.1, "steps": 2, "draws": 1, "seed": 0, "device": "cpu"},
     head_training.gaussian_start: {"sample": SAMPLE, "std": 1.0},
     sh.gradient_descent: TRAINING,
-    sh.gram_descent: TRAINING | {"dtype": torch.float64},
+    sh.gram_descent: TRAINING,
     sh.train_heads: TRAINING
     | {
         "heads": 1, "attention_map": maps.SOFTMAX, "rule": rules.GRADIENT_DESCENT, "start": (V[None], V[None]), "shared_values": False,
@@ -156,9 +156,7 @@ ROWS = {
     ic.kernel_estimator: {"prompts": PROMPTS, "omega": [1.0], "mu": [1.0]},
     estimators.kernel_weights: {"prompts": PROMPTS, "omega": [1.0], "mu": [1.0]},
     ic.gradient_step: {"prompts": PROMPTS, "step": 1.0},
-    estimators.gradient_weights: {"prompts": PROMPTS, "step": 1.0},
     estimators.debiased_step: {"prompts": PROMPTS, "step": 1.0},
-    estimators.debiased_weights: {"prompts": PROMPTS, "step": 1.0},
     estimators.preconditioned_step: {"prompts": PROMPTS, "preconditioner": torch.eye(2), "centred": True},
     estimators.preconditioned_weights: {"prompts": PROMPTS, "preconditioner": torch.eye(2), "centred": True},
     ic.ridge: {"prompts": PROMPTS, "penalty": 1.0},
@@ -166,7 +164,7 @@ ROWS = {
     estimators.bayes_prediction: {"prompts": PROMPTS, "law": PROMPTS_LAW},
     estimators.bayes_risk: {"x": PROMPTS.x, "law": PROMPTS_LAW},
     estimators.conditional_risk: {"weights": PROMPTS.y, "prompts": PROMPTS, "law": PROMPTS_LAW, "offset": 0.0},
-    ic.risk_of: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": 50, "seed": 0, "run": 0},
+    ic.risk_of: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": 50, "seed": 0},
     risk.risk_per_prompt: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": PROMPTS},
     ic.Experiment: fields(STUDY),
     ic.train: {

@@ -5,16 +5,17 @@ $$ \hat y = \sum_i c_i\,y_i, \qquad c_i = c_i(x_1,\dots,x_L,x_q) $$
 | function | $c_i$ |
 |---|---|
 | `kernel_weights` | $\sum_h\mu_h\,\mathrm{softmax}_i(\omega_h\langle x_i,x_q\rangle)$ |
-| `gradient_weights` | $\tfrac{\eta}{L}\langle x_i,x_q\rangle$ |
-| `debiased_weights` | $\tfrac{\eta}{L}\langle x_i-\bar x,x_q\rangle$ |
+| `gradient_step` | $\tfrac{\eta}{L}\langle x_i,x_q\rangle$ |
+| `debiased_step` | $\tfrac{\eta}{L}\langle x_i-\bar x,x_q\rangle$ |
 | `preconditioned_weights` | $\tfrac1L\,x_q^\top\Gamma x_i$, or with $x_i-\bar x$ |
 | `ridge_weights` | $x_q^\top(X^\top X+\lambda I)^{-1}x_i$ |
 
-The second is one step of gradient descent, of size $\eta$ and from 0, on $\tfrac1{2L}\sum_i(y_i-\langle x_i,w\rangle)^2$. Each has a
-counterpart that returns predictions. Weights do not depend on the labels, so that the mean over $\beta$ and the label noise can be
-taken by hand (`conditional_risk`). Everything is float64, and leading axes of prompts, of heads and of steps broadcast. Best steps
-are in `attnbook.in_context.closed_form` (`gd_optimal_step`, `debiased_gd_optimal_step`, `best_preconditioner`). Source: kernel, one
-step and centred step, ridge from the authors' code; the other formulas and all risks are derived in the theory chapter of Part III.
+The second is one step of gradient descent, of size $\eta$ and from 0, on $\tfrac1{2L}\sum_i(y_i-\langle x_i,w\rangle)^2$. What is called
+`..._weights` has a counterpart that returns predictions. Weights do not depend on the labels, so that the mean over $\beta$ and the
+label noise can be taken by hand (`conditional_risk`). Everything is float64, and leading axes of prompts, of heads and of steps
+broadcast. Best steps are in `attnbook.in_context.closed_form` (`gd_optimal_step`, `debiased_gd_optimal_step`, `best_preconditioner`).
+Source: kernel, one step and centred step, ridge from the authors' code; the other formulas and all risks are derived in the theory
+chapter of Part III.
 """
 
 from __future__ import annotations
@@ -28,9 +29,8 @@ from attnlib.device import home, one_thread
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 __all__ = [
-    "bayes_prediction", "bayes_risk", "conditional_risk", "debiased_step", "debiased_weights", "gradient_step",
-    "gradient_weights", "kernel_estimator", "kernel_weights", "preconditioned_step", "preconditioned_weights", "ridge",
-    "ridge_weights",
+    "bayes_prediction", "bayes_risk", "conditional_risk", "debiased_step", "gradient_step", "kernel_estimator",
+    "kernel_weights", "preconditioned_step", "preconditioned_weights", "ridge", "ridge_weights",
 ]  # fmt: skip
 
 
@@ -54,27 +54,10 @@ def kernel_weights(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
 
 
 @checks.checked
-def gradient_weights(prompts: Prompts, step: object) -> torch.Tensor:
-    r"""$c_i=\tfrac{\eta}{L}\langle x_i,x_q\rangle$, (..., B, L); $\eta$ = `step`, (...), any sign."""
-    return _finite("step", step)[..., None, None] * _similarity(prompts.x, prompts.query) / prompts.length
-
-
-@checks.checked
-def debiased_weights(prompts: Prompts, step: object) -> torch.Tensor:
-    r"""$c_i=\tfrac{\eta}{L}\langle x_i-\bar x,x_q\rangle$ with the mean over the prompt, (..., B, L). They sum to zero.
-
-    Equal to one step on centred covariates *and* centred labels, with an intercept that stays at zero.
-    """
-    similarity = _similarity(prompts.x, prompts.query)
-    centred = similarity - similarity.mean(-1, keepdim=True)
-    return _finite("step", step)[..., None, None] * centred / prompts.length
-
-
-@checks.checked
 def preconditioned_weights(prompts: Prompts, preconditioner: object, *, centred: bool = False) -> torch.Tensor:
     r"""$c_i=\tfrac1L\,x_q^\top\Gamma x_i$, (..., B, L); with $x_i-\bar x$ if `centred`.
 
-    preconditioner: $\Gamma$, (..., d, d), any matrix. $\Gamma=\eta I$ gives `gradient_weights` and `debiased_weights`.
+    preconditioner: $\Gamma$, (..., d, d), any matrix. $\Gamma=\eta I$ gives the weights of `gradient_step` and `debiased_step`.
     Raises ValueError for another shape.
     """
     gamma, d = _finite("preconditioner", preconditioner), prompts.x.shape[-1]
@@ -158,13 +141,20 @@ def gradient_step(prompts: Prompts, step: object) -> torch.Tensor:
         >>> gradient_step(prompts, 1.0).shape
         torch.Size([8])
     """
-    return _sum(gradient_weights(prompts, step), prompts)
+    return _sum(
+        _finite("step", step)[..., None, None] * _similarity(prompts.x, prompts.query) / prompts.length, prompts
+    )
 
 
 @checks.checked
 def debiased_step(prompts: Prompts, step: object) -> torch.Tensor:
-    r"""$\tfrac{\eta}{L}\sum_iy_i\langle x_i-\bar x,x_q\rangle$, (..., B): the limit of opposite heads whose $\omega_h$ go to 0."""
-    return _sum(debiased_weights(prompts, step), prompts)
+    r"""$\tfrac{\eta}{L}\sum_iy_i\langle x_i-\bar x,x_q\rangle$, (..., B): the limit of opposite heads whose $\omega_h$ go to 0.
+
+    One step on centred covariates *and* centred labels, with an intercept that stays at zero.
+    """
+    similarity = _similarity(prompts.x, prompts.query)
+    centred = similarity - similarity.mean(-1, keepdim=True)
+    return _sum(_finite("step", step)[..., None, None] * centred / prompts.length, prompts)
 
 
 @checks.checked

@@ -25,7 +25,7 @@ _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8
 @checks.checked
 @one_thread
 def risk_of(
-    circuits: Circuits, law: RegressionLaw, *, prompts: int = 4000, seed: int = 0, run: int = 0
+    circuits: Circuits, law: RegressionLaw, *, prompts: int = 4000, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
     r"""The risk of circuits on fresh prompts, $E(\hat y-\langle x_q,\beta\rangle)^2$, with its standard error.
 
@@ -42,8 +42,7 @@ def risk_of(
         circuits: any; leading axes are free, all are measured on the same prompts.
         law: of the prompts; its `d` must be the circuits'.
         prompts: how many held-out prompts, >= 50.
-        seed: they come from the stream (seed, "test", run).
-        run: likewise.
+        seed: they come from the stream (seed, "test", 0).
 
     Returns:
         risk and standard error, both (...), float64, in the law's units.
@@ -63,7 +62,7 @@ def risk_of(
     _check(circuits, law)
     models = circuits.output_value.shape[:-2].numel()
     limits.require_memory(lambda prompts: 32 * models * prompts, prompts=prompts)
-    drawn = law.draw(prompts, seed, run=run)
+    drawn = law.draw(prompts, seed)
     values = risk_per_prompt(circuits, law, drawn)
     fitted = 1
     if law.isotropic:

@@ -178,7 +178,6 @@ class SignalNoiseLaw:
         coordinates: str = "reduced",
         start_vectors: int = 0,
         device: str | torch.device = "cpu",
-        dtype: torch.dtype = torch.float64,
     ) -> Sample:
         """Draw training sets number `first_run` ... `first_run + runs - 1` of an experiment.
 
@@ -188,14 +187,13 @@ class SignalNoiseLaw:
             coordinates: "reduced" (m = 2 + min(n(T-1) + start_vectors, d-2) columns) or "dense" (m = d).
             start_vectors: how many standard Gaussian vectors of R^d to draw for random starts (2 for v_0 and p_0).
 
-        Returns a `Sample` with float tensors of `dtype` on `device`. Raises ValueError for a bad argument.
+        Returns a `Sample` of float64 tensors on `device`. Raises ValueError for a bad argument.
         """
         checks.whole_number("runs", runs, at_least=1)
         checks.whole_number("first_run", first_run, at_least=0)
         checks.whole_number("start_vectors", start_vectors, at_least=0)
         checks.one_of("coordinates", coordinates, ("reduced", "dense"))
         checks.whole_number("seed", seed, at_least=0)
-        checks.floating("dtype", dtype)
         device = resolve(device)
         self._require_memory(coordinates, runs, start_vectors)
         one = self._draw_reduced if coordinates == "reduced" else self._draw_dense
@@ -204,7 +202,7 @@ class SignalNoiseLaw:
         true_labels = 1.0 - 2.0 * classes
 
         def as_float(values: Floats) -> torch.Tensor:
-            return torch.as_tensor(values, dtype=dtype, device=device)
+            return torch.as_tensor(values, device=device)
 
         return Sample(
             law=self,
@@ -281,7 +279,7 @@ class SignalNoiseLaw:
         return tokens, signals, positions, classes, flips, start
 
     @checks.checked
-    def draw_fresh(self, sample: Sample, count: int, *, seed: int | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    def draw_fresh(self, sample: Sample, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Fresh test points for every run of `sample`, in the sample's own coordinates.
 
         Noise is standard normal in the coordinates orthogonal to `sample.avoided`: in reduced coordinates that is all that a
@@ -290,11 +288,10 @@ class SignalNoiseLaw:
         Returns tokens (R, count, T, m), signal first, and true labels (R, count).
         """
         checks.whole_number("count", count, at_least=1)
-        seed = sample.seed if seed is None else checks.whole_number("seed", seed, at_least=0)
         one = 16 * sample.tokens[0, 0].numel() * sample.runs
         limits.require_memory(lambda count: one * count, count=count)
         parts = [
-            self.fresh_block(sample.run(r), count, stream(seed, "test", sample.first_run + r))
+            self.fresh_block(sample.run(r), count, stream(sample.seed, "test", sample.first_run + r))
             for r in range(sample.runs)
         ]
         return torch.cat([tokens for tokens, _ in parts]), torch.cat([labels for _, labels in parts])

@@ -104,9 +104,7 @@ def _times_two_to(x: torch.Tensor, exponent: torch.Tensor) -> torch.Tensor:
 
 @checks.checked
 @one_thread
-def log10_clean_error(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, chunk: int | None = None
-) -> torch.Tensor:
+def log10_clean_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False) -> torch.Tensor:
     r"""Exact decimal logarithm of the clean error, for two tokens: the test error on fresh samples with unflipped labels.
 
     Given $p\cdot\xi$ the output is Gaussian, so the error of class $k$ is one integral over $z \sim N(0, 1)$:
@@ -121,7 +119,6 @@ def log10_clean_error(
         p: query (R, m), likewise.
         sample: the training sets that v and p come from.
         per_class: both classes apart.
-        chunk: at most so many runs at once; all when left out.
 
     Returns:
         (R,), or (R, 2) with `per_class`. The error itself has a relative error of about 1e-10, down to 10^-16000 and beyond.
@@ -144,24 +141,17 @@ def log10_clean_error(
         )
     probability = sample.law.class_probability
     scores = scores_of_fresh_data(v, p, sample)
-    return log10_error_of_scores(scores, per_class=per_class, chunk=chunk, class_probability=probability)
+    return log10_error_of_scores(scores, per_class=per_class, class_probability=probability)
 
 
 @checks.checked
 def log10_error_of_scores(
-    scores: FreshScores, *, per_class: bool = False, chunk: int | None = None, class_probability: float = 0.5
+    scores: FreshScores, *, per_class: bool = False, class_probability: float = 0.5
 ) -> torch.Tensor:
-    """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws of the fresh scores.
-
-    `chunk`: at most so many runs at once; by default all, and memory is seen to where it is used.
-    """
+    """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws of the fresh scores."""
     checks.probability("class_probability", class_probability)
-    parts = (scores.logit, scores.value, scores.omega, scores.along, scores.tau)
-    runs = len(scores.value)
-    chunk = max(runs, 1) if chunk is None else checks.whole_number("chunk", chunk, at_least=1)
-    pieces = [gaussian_tail.log_error(*(x[i : i + chunk] for x in parts)) for i in range(0, runs, chunk)]
     # One natural logarithm per class; then the mean over the classes, still in logarithms.
-    log_error = torch.cat(pieces) if pieces else scores.value
+    log_error = gaussian_tail.log_error(scores.logit, scores.value, scores.omega, scores.along, scores.tau)
     if not per_class:
         weights = log_error.new_tensor([class_probability, 1 - class_probability])
         log_error = torch.logsumexp(log_error + torch.log(2 * weights), -1) - math.log(2)
@@ -177,7 +167,7 @@ def noisy_error(clean_error: _Error, label_noise: float) -> _Error:
 @checks.checked
 @one_thread
 def clean_error_sampled(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0, seed: int | None = None
+    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, label_noise: float = 0.0
 ) -> Estimate:
     r"""The error of `log10_clean_error`, by sampling: the fraction of fresh points that the head misclassifies, for any number of tokens T.
 
@@ -187,10 +177,9 @@ def clean_error_sampled(
     Args:
         v: values (R, m), in the coordinates of `sample`.
         p: query (R, m).
-        sample: the training sets that v and p come from; fresh points are drawn from its law.
+        sample: the training sets that v and p come from; fresh points are drawn from its law and seed, never shared with training.
         count: N >= 1, fresh points per run.
         label_noise: probability that a fresh label is flipped (with it, this estimates `noisy_error`).
-        seed: of the fresh points, whose stream is never shared with training; the sample's seed when left out.
 
     Returns:
         the fraction (a number in [0, 1]) and its standard error for each run, in the dtype of `sample`.
@@ -209,13 +198,12 @@ def clean_error_sampled(
     _check_parameters(v, p, sample)
     checks.whole_number("count", count, at_least=1)
     checks.probability("label_noise", label_noise, high=0.5)
-    seed = sample.seed if seed is None else checks.whole_number("seed", seed, at_least=0)
     limits.require_time(lambda count: sample.runs * count * sample.tokens[0, 0].numel(), count=count)
     block = max(1, _BLOCK_BYTES // (8 * sample.law.tokens * sample.tokens.shape[-1]))
     shares = []
     for r in range(sample.runs):
         one, wrong = sample.run(r), 0.0
-        points, flips = (stream(seed, role, one.first_run) for role in ("test", "test flips"))
+        points, flips = (stream(sample.seed, role, one.first_run) for role in ("test", "test flips"))
         # Fresh points in blocks, so that memory does not grow with their number.
         for first in range(0, count, block):
             size = min(block, count - first)
@@ -230,9 +218,7 @@ def clean_error_sampled(
 
 
 @checks.checked
-def clean_error_conditioned(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int, *, seed: int | None = None
-) -> Estimate:
+def clean_error_conditioned(v: torch.Tensor, p: torch.Tensor, sample: Sample, count: int) -> Estimate:
     r"""Monte Carlo over the attention only, any T: given $p\cdot\xi_\tau = \omega t_\tau$ the error is a Gaussian tail.
 
     $$ \mathrm{err}_k = E\, \Phi\!\left(-\frac{e^{p\cdot\mu_k} V_k + c_k \sum_\tau e^{\omega t_\tau} t_\tau}
@@ -241,13 +227,12 @@ def clean_error_conditioned(
     Derived in the theory chapter; the average of `count` draws of t per class has a smaller variance than counting errors.
     """
     checks.whole_number("count", count, at_least=2)
-    seed = sample.seed if seed is None else checks.whole_number("seed", seed, at_least=0)
     one = 32 * sample.runs * (sample.law.tokens - 1)
     limits.require_memory(lambda count: one * count, count=count)
     s = scores_of_fresh_data(v, p, sample)
     # The same standard normals serve both classes; the role "test" keeps them apart from training.
     runs = range(sample.first_run, sample.first_run + sample.runs)
-    drawn = np.stack([stream(seed, "test", run).standard_normal((count, sample.law.tokens - 1)) for run in runs])
+    drawn = np.stack([stream(sample.seed, "test", run).standard_normal((count, sample.law.tokens - 1)) for run in runs])
     fresh = torch.as_tensor(drawn, dtype=v.dtype, device=v.device)  # (R, count, T-1)
     logits = s.omega[:, :1, None] * fresh  # (R, count, T-1)
     # Softmax weights up to a common factor, which the quotient below does not see: scaled so that nothing overflows.

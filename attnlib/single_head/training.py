@@ -159,7 +159,6 @@ def gram_descent(
     attention_step_size: float | None = None,
     start: Start | None = None,
     record: Iterable[int] | None = None,
-    dtype: torch.dtype = torch.float64,
 ) -> Trajectory:
     r"""The same steps as `gradient_descent`, computed with inner products: faster for many steps.
 
@@ -173,10 +172,9 @@ def gram_descent(
         attention_step_size: beta for p when it differs; 0 freezes attention.
         start: (v_0, p_0), both (R, m); zero when left out.
         record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
-        dtype: float64, or float32: about twice as fast, for runs that need no more than six digits. The sample's dtype does not matter.
 
     Returns:
-        the same as `gradient_descent`, in `dtype`, on the sample's device.
+        the same as `gradient_descent`.
 
     Raises:
         ValueError: a bad argument, before any work.
@@ -190,11 +188,10 @@ def gram_descent(
         >>> gram_descent(sample, 0.01, 1000, record=[10, 100]).steps
         (10, 100, 1000)
     """
-    if dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"dtype must be torch.float32 or torch.float64; got {dtype!r}")
     start = _one_head(sample, start)
-    plan = _checked(sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record)
-    return _finite(sample, _with_vectors(plan) if sample.law.tokens != 2 else _in_gram_space(plan, dtype)).single()
+    return train_heads(
+        sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record
+    ).single()
 
 
 @checks.checked
@@ -254,11 +251,8 @@ def train_heads(
             f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
         )
     path = (_in_gram_space if can and method != "vectors" else _with_vectors)(plan)
-    return path if diverged == "keep" else _finite(sample, path)
-
-
-def _finite(sample: Sample, path: Trajectory) -> Trajectory:
-    require_finite(path.steps, sample.first_run, path.v.flatten(2), path.p.flatten(2), path.margins)
+    if diverged == "raise":
+        require_finite(path.steps, sample.first_run, path.v.flatten(2), path.p.flatten(2), path.margins)
     return path
 
 
@@ -422,10 +416,10 @@ def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[
     return gradient
 
 
-def _in_gram_space(plan: _Plan, dtype: torch.dtype = torch.float64) -> Trajectory:
-    """The fast method: the same steps on coefficients and scores, in `attnlib.kernels.heads`, in `dtype` whatever the sample's."""
+def _in_gram_space(plan: _Plan) -> Trajectory:
+    """The fast method: the same steps on coefficients and scores, in `attnlib.kernels.heads`, in float64 whatever the sample's dtype."""
     sample, rule = plan.sample, plan.rule
-    labels, classes = sample.labels.to(dtype).contiguous(), sample.signal_class.contiguous()
+    labels, classes = sample.labels.to(torch.float64).contiguous(), sample.signal_class.contiguous()
     starts = torch.cat([plan.v, plan.p], dim=1)
     columns = starts.shape[1]
     from_zero = not starts.any()
@@ -436,12 +430,12 @@ def _in_gram_space(plan: _Plan, dtype: torch.dtype = torch.float64) -> Trajector
         spanning = [sample.signals[runs], sample.noise_tokens()[runs, :, 0]]
         basis = torch.cat(spanning if from_zero else [*spanning, starts[runs]], dim=1).to(torch.float64)
         # Coefficients of each head's v and p in that basis: zero, or one of the start vectors each.
-        coefficients = basis.new_zeros(basis.shape[0], columns, basis.shape[1], dtype=dtype)
+        coefficients = basis.new_zeros(basis.shape[0], columns, basis.shape[1])
         if not from_zero:
-            coefficients[:, :, -columns:] = torch.eye(columns, dtype=dtype, device=basis.device)
+            coefficients[:, :, -columns:] = torch.eye(columns, device=basis.device)
         # All steps on the Gram matrix.
         call = Call(
-            (basis @ basis.mT).to(dtype), coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
+            basis @ basis.mT, coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
             signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],
             attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
             prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
@@ -449,7 +443,7 @@ def _in_gram_space(plan: _Plan, dtype: torch.dtype = torch.float64) -> Trajector
         )  # fmt: skip
         seen = advance(call)
         # Back to vectors, (S, R, columns, m). One product per run: a broadcast one would copy the basis for each of the S steps.
-        vectors = torch.einsum("srcq,rqm->srcm", seen.coefficients, basis.to(dtype))
+        vectors = torch.einsum("srcq,rqm->srcm", seen.coefficients, basis)
         values = plan.v.shape[1]
         parts.append((vectors[:, :, :values], vectors[:, :, values:], seen.output, seen.attention))
 

@@ -192,9 +192,8 @@ class Recursion:
         if self.trained != "both":
             raise ValueError(f'trained must be "both" here; got {self.trained!r}: make the steps with advance')
         g, state = self.gram, (self._u, self._S, self.prompt_norm_squared)
-        call = token_selection.Call(
-            *state, g.kernel, g.head_scores, g.labels.observed, step_sizes, len(step_sizes), recorded
-        )
+        sizes = torch.tensor(step_sizes, dtype=torch.float64, device="cpu")
+        call = token_selection.Call(*state, g.kernel, g.head_scores, g.labels.observed, sizes, recorded)
         times = list(itertools.accumulate(step_sizes, lambda time, size: time + size, initial=self.time))
         rows: list[Snapshot] = []
         done = 0

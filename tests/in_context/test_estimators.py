@@ -11,9 +11,7 @@ from attnlib.in_context.estimators import (
     bayes_risk,
     conditional_risk,
     debiased_step,
-    debiased_weights,
     gradient_step,
-    gradient_weights,
     kernel_estimator,
     kernel_weights,
     preconditioned_step,
@@ -80,8 +78,8 @@ def test_debiased_step_is_the_step_on_centred_data(prompts) -> None:
 def test_preconditioner_of_a_number_is_the_step_and_a_matrix_is_on_the_querys_side(prompts) -> None:
     gamma = torch.tensor([[1.0, 2.0, 0.0], [0.0, 0.5, -1.0], [3.0, 0.0, 0.2]], dtype=torch.float64)
     for centred in (False, True):
-        same = preconditioned_weights(prompts, 0.7 * torch.eye(D), centred=centred)
-        torch.testing.assert_close(same, (debiased_weights if centred else gradient_weights)(prompts, 0.7))
+        same = preconditioned_step(prompts, 0.7 * torch.eye(D), centred=centred)
+        torch.testing.assert_close(same, (debiased_step if centred else gradient_step)(prompts, 0.7))
         wanted = []
         for x, y, q in each(prompts):
             shifted = x - x.mean(0) if centred else x
@@ -130,8 +128,8 @@ def test_risk_given_covariates_is_the_mean_over_tasks_and_noise() -> None:
         y = beta @ one.x[0].numpy().T + noise
         for weights in (
             kernel_weights(one, OMEGA, MU),
-            gradient_weights(one, 1.1),
-            debiased_weights(one, 0.9),
+            preconditioned_weights(one, 1.1 * torch.eye(D)),
+            preconditioned_weights(one, 0.9 * torch.eye(D), centred=True),
             ridge_weights(one, 2.0),
         ):
             errors = (y @ weights[0].numpy() + 0.4 - beta @ one.query[0].numpy()) ** 2

@@ -52,7 +52,7 @@ def _token_selection(threads: int) -> None:
     weighted[:, :size] = torch.eye(size)
     call = token_selection.Call(
         torch.zeros(20, 3 * size + 1, **state), weighted, torch.zeros(20, **state), kernel, torch.ones(20, 20, 2, **state),
-        torch.ones(20, 20, **state), 0.01, 1_000_000,
+        torch.ones(20, 20, **state), torch.full((1_000_000,), 0.01, **state),
     )  # fmt: skip
     token_selection.advance(call, threads=threads)
 

@@ -24,8 +24,8 @@ def test_compiled_is_the_reference_step_by_step(dtype: torch.dtype) -> None:
         given = state(3, n, tokens, passive=passive, dtype=dtype, seed=n)
         mine, wanted = copies(given), copies(given, dtype=torch.float64)
         sizes = [0.3, 0.1, 0.5, 0.2, 0.4, 0.3]
-        seen = advance(*mine, sizes, 6, record=range(7), implementation="compiled")
-        truth = advance(*wanted, sizes, 6, record=range(7), implementation="reference")
+        seen = advance(*mine, step_sizes=sizes, record=range(7), implementation="compiled")
+        truth = advance(*wanted, step_sizes=sizes, record=range(7), implementation="reference")
         agree(
             [*mine[:3], seen.values, seen.prompt_norm_squared],
             [*wanted[:3], truth.values, truth.prompt_norm_squared],
@@ -43,12 +43,12 @@ def test_a_training_can_be_cut_anywhere(implementation: str, dtype: torch.dtype)
     given, sizes = state(3, 5, 3, dtype=dtype), [0.3, 0.1, 0.5, 0.2, 0.4]
     whole = copies(given)
     options = {"implementation": implementation}
-    seen = advance(*whole, sizes, 5, record=range(6), **options)
+    seen = advance(*whole, step_sizes=sizes, record=range(6), **options)
     for first, second in itertools.combinations(range(6), 2):
         parts = copies(given)
-        advance(*parts, sizes[:first], first, **options)
-        middle = advance(*parts, sizes[first:second], second - first, record=[0, second - first], **options)
-        advance(*parts, torch.tensor(sizes[second:], dtype=torch.float64), 5 - second, **options)
+        advance(*parts, step_sizes=sizes[:first], **options)
+        middle = advance(*parts, step_sizes=sizes[first:second], record=[0, second - first], **options)
+        advance(*parts, step_sizes=sizes[second:], **options)
         assert torch.equal(middle.values, seen.values[[first, second]])
         assert torch.equal(middle.prompt_norm_squared, seen.prompt_norm_squared[[first, second]])
         assert all(torch.equal(x, y) for x, y in zip(parts, whole, strict=True))
@@ -59,9 +59,9 @@ def test_a_training_can_be_cut_anywhere(implementation: str, dtype: torch.dtype)
 def test_neither_threads_nor_other_runs_change_a_number(threads: int) -> None:
     given = state(5, 5, 3)
     one, many, alone = copies(given), copies(given), [x[3:4].clone() for x in given]
-    first = advance(*one, 0.3, 7, record=[2, 7], threads=1)
-    second = advance(*many, 0.3, 7, record=[2, 7], threads=threads)
-    third = advance(*alone, 0.3, 7, record=[2, 7])
+    first = advance(*one, step_sizes=[0.3] * 7, record=[2, 7], threads=1)
+    second = advance(*many, step_sizes=[0.3] * 7, record=[2, 7], threads=threads)
+    third = advance(*alone, step_sizes=[0.3] * 7, record=[2, 7])
     assert torch.equal(first.values, second.values)
     assert torch.equal(first.values[:, 3:4], third.values)
     assert all(torch.equal(x, y) for x, y in zip(one, many, strict=True))
@@ -75,7 +75,7 @@ def _forces_of(scores: list[float], gamma: list[float], dtype: torch.dtype, impl
     weighted, kernel = (torch.zeros(1, rows, T, dtype=dtype) for rows in (3 * T + 1, T))
     gammas, one = torch.tensor([[gamma]], dtype=dtype), torch.ones(1, 1, dtype=dtype)
     small = 2.0**-60 if dtype == torch.float32 else 2.0**-500
-    advance(values, weighted, one[0] / small, kernel, gammas, one, small, 1, implementation=implementation)
+    advance(values, weighted, one[0] / small, kernel, gammas, one, step_sizes=[small], implementation=implementation)
     return values[0, T : 2 * T].double()
 
 
@@ -112,23 +112,23 @@ def test_a_run_that_diverges_hurts_nobody_else(implementation: str) -> None:
     given = state(3, 4, 3)
     given[2][1] = 1e306
     mine, alone = copies(given), [x[[0, 2]].clone() for x in given]
-    advance(*mine, 1e5, 30, implementation=implementation)
-    advance(*alone, 1e5, 30, implementation=implementation)
+    advance(*mine, step_sizes=[1e5] * 30, implementation=implementation)
+    advance(*alone, step_sizes=[1e5] * 30, implementation=implementation)
     assert not torch.isfinite(mine[1][1]).all()
     assert torch.equal(mine[0][[0, 2]], alone[0])
     with pytest.raises(ValueError, match=r"must be finite; .*1.*diverge"):
-        advance(*mine, 0.1, 1, implementation=implementation)
+        advance(*mine, step_sizes=[0.1], implementation=implementation)
 
 
 def test_the_fastest_implementation_is_taken() -> None:
     mine = state(1, 3, 2, dtype=torch.float32)
-    advance(*mine, 0.1, 1)
+    advance(*mine, step_sizes=[0.1])
     fast = "compiled" if dispatch.has_numba() else "reference"
     assert f"token selection: {fast}, float32 on cpu" in dispatch.ran()
-    advance(*copies(mine, dtype=torch.bfloat16), 0.1, 1)
+    advance(*copies(mine, dtype=torch.bfloat16), step_sizes=[0.1])
     assert "token selection: reference, bfloat16 on cpu" in dispatch.ran()
     with pytest.raises(ValueError, match="computes in float32 or float64, not bfloat16"):
-        advance(*copies(mine, dtype=torch.bfloat16), 0.1, 1, implementation="compiled")
+        advance(*copies(mine, dtype=torch.bfloat16), step_sizes=[0.1], implementation="compiled")
 
 
 def test_training_of_the_part_in_every_implementation(monkeypatch: pytest.MonkeyPatch) -> None:

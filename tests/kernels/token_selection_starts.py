@@ -44,6 +44,7 @@ def agree(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: floa
         torch.testing.assert_close(x.double(), y.double(), rtol=0, atol=size)
 
 
-def advance(*arguments, threads: int | None = None, implementation: str = "auto", **chosen) -> Recorded:
+def advance(*state, step_sizes, threads: int | None = None, implementation: str = "auto", record=()) -> Recorded:
     """The loop on a call made of these arguments."""
-    return token_selection.advance(Call(*arguments, **chosen), threads=threads, implementation=implementation)
+    sizes = step_sizes if isinstance(step_sizes, torch.Tensor) else torch.tensor(step_sizes, dtype=torch.float64)
+    return token_selection.advance(Call(*state, sizes, record), threads=threads, implementation=implementation)

@@ -5,9 +5,8 @@ import torch
 
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gaussian_start, gradient_descent, gram_descent
-from tests.bad_input import refusing
 
-FIELDS, SINGLE = ("v", "p", "loss", "margins", "attention_on_signal"), {"dtype": torch.float32}
+FIELDS = ("v", "p", "loss", "margins", "attention_on_signal")
 
 
 @pytest.mark.parametrize("coordinates", ["reduced", "dense"])
@@ -37,19 +36,3 @@ def test_no_overflow_at_huge_scores():
     sample = SignalNoiseLaw(20, 1000, 30.0, 0.2).draw(0)
     path = gram_descent(sample, 1e3, 5)
     assert path.margins.isfinite().all()
-
-
-def test_float32_is_near_and_says_so():
-    data = SignalNoiseLaw(11, 90, 4.0, 0.3).draw(2, runs=3)
-    slow, fast = (
-        train(data, 0.4, 100, record=[100], **kind) for train, kind in ((gradient_descent, {}), (gram_descent, SINGLE))
-    )
-    for name in FIELDS:
-        value = getattr(fast, name)
-        assert value.dtype == torch.float32
-        torch.testing.assert_close(value.double(), getattr(slow, name), rtol=1e-4, atol=2e-5, msg=f"{name} differs")
-
-
-test_other_precisions_are_refused = refusing(
-    (gram_descent, lambda: (SignalNoiseLaw(11, 90, 4.0).draw(2), 0.4, 1), {"dtype": torch.float16})
-)

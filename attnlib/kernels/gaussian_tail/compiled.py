@@ -6,12 +6,10 @@ import functools
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import torch
 
 from attnlib.kernels import _build
 from attnlib.kernels.batches import in_calls, on_threads, pieces
-from attnlib.kernels.gaussian_tail import series
 
 __all__ = ["advance"]
 
@@ -22,11 +20,7 @@ _PIECES = 2  # of every thread: integrals differ in cost, and a piece has one of
 
 @functools.cache
 def loops() -> ModuleType:
-    """The compiled functions. The machine code is kept by the source's text, which does not hold the numbers it imports."""
-    constants = {name: np.asarray(getattr(series, name)).tolist() for name in series.__all__}
-    return _build.module(
-        "gaussian_tail", f"# {constants}\n" + Path(__file__).with_name("_loops.py").read_text(encoding="utf-8")
-    )
+    return _build.module("gaussian_tail", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
 def advance(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int) -> torch.Tensor:

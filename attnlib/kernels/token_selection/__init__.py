@@ -6,12 +6,12 @@ A `Call` is checked once for all of them; `reference` says what is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import torch
 
 from attnlib import checks
-from attnlib.kernels.calls import MOST_STEPS, Declared, changed, contents, moments, settle, shapes
+from attnlib.kernels.calls import Declared, changed, contents, moments, settle, shapes
 from attnlib.kernels.dispatch import Loop, run
 
 __all__ = ["Call", "Recorded", "advance"]
@@ -44,21 +44,6 @@ class Recorded:
     prompt_norm_squared: torch.Tensor
 
 
-def _step_sizes(step_size: float | Sequence[float] | torch.Tensor, steps: int) -> torch.Tensor:
-    if (
-        isinstance(step_size, str)
-        or not isinstance(step_size, Sequence | torch.Tensor)
-        or getattr(step_size, "ndim", 1) == 0
-    ):
-        return torch.full((steps,), checks.positive_number("step_size", step_size), dtype=torch.float64, device="cpu")
-    sizes = torch.as_tensor(step_size, dtype=torch.float64, device="cpu").detach()
-    if sizes.shape != (steps,):
-        raise ValueError(f"step_size must be a number or one per step, ({steps},); got shape {tuple(sizes.shape)}")
-    if not bool((torch.isfinite(sizes) & (sizes > 0)).all()):
-        raise ValueError("step_size must hold finite numbers > 0 only")
-    return sizes
-
-
 @dataclass(frozen=True)
 class Call:
     """Arguments of `attnlib.kernels.token_selection.advance`, which says what is computed of them.
@@ -72,8 +57,7 @@ class Call:
             Like `weighted` symmetric in its first N rows.
         head_scores: gamma, (R, n, T).
         labels: observed labels, +1 or -1, (R, n).
-        step_size: alpha > 0, or one per step, (steps,).
-        steps: >= 0.
+        step_sizes: (steps,), alpha > 0 of every step.
         record: moments to keep, as numbers of steps of this call, 0 ... steps (0 is the start).
 
     Raises ValueError on a wrong argument.
@@ -85,10 +69,8 @@ class Call:
     kernel: torch.Tensor
     head_scores: torch.Tensor
     labels: torch.Tensor
-    step_size: float | Sequence[float] | torch.Tensor
-    steps: int
+    step_sizes: torch.Tensor  # as given; then float64 on the CPU
     record: tuple[int, ...] = ()  # as given; then sorted, each step once
-    step_sizes: torch.Tensor = field(init=False)  # (steps,), float64 on the CPU
 
     def __post_init__(self) -> None:
         given = {name: getattr(self, name) for name in _TENSORS}
@@ -101,16 +83,19 @@ class Call:
                 f"values must have {rows + 2 * N + 1} numbers a run: {rows}, one per row of kernel, and 2 N + 1 coordinates; got {probes}"
             )
         contents(given, _TENSORS, sizes)
-        steps = checks.whole_number("steps", self.steps, at_least=0)
-        if steps > MOST_STEPS:
-            raise ValueError(f"steps must be at most {MOST_STEPS}; got {steps}: call again from where it ended")
+        alphas = checks.tensor("step_sizes", self.step_sizes, ("steps",)).detach().to("cpu", torch.float64)
+        if not (alphas.isfinite() & (alphas > 0)).all():
+            raise ValueError("step_sizes must hold finite numbers > 0 only")
         fixed = {name: given[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
-        marks, alphas = moments(self.record, steps), _step_sizes(self.step_size, steps)
-        settle(self, **fixed, step_sizes=alphas, steps=steps, record=marks)
+        settle(self, **fixed, step_sizes=alphas, record=moments(self.record, len(alphas)))
 
     @property
     def runs(self) -> int:
         return self.values.shape[0]
+
+    @property
+    def steps(self) -> int:
+        return len(self.step_sizes)
 
     def part(self, runs: slice) -> Call:
         """The same for some of the runs: views, so that the state still changes in place."""
@@ -120,7 +105,7 @@ class Call:
     def piece(self, first: int, record: Sequence[int]) -> Call:
         """Steps `first` ... record[-1] - 1 of the call, recording these of its steps, which increase."""
         sizes = self.step_sizes[first : record[-1]]
-        return changed(self, step_sizes=sizes, steps=len(sizes), record=tuple(m - first for m in record))
+        return changed(self, step_sizes=sizes, record=tuple(m - first for m in record))
 
     def blank(self) -> Recorded:
         """Room for everything that is recorded."""

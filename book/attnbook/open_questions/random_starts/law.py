@@ -57,7 +57,7 @@ class ManyDirectionsLaw(SignalNoiseLaw):
 
     def draw(
         self, seed: int, runs: int = 1, *, first_run: int = 0, coordinates: str = "reduced", start_vectors: int = 0,
-        device: str | torch.device = "cpu", dtype: torch.dtype = torch.float64,
+        device: str | torch.device = "cpu",
     ) -> Sample:  # fmt: skip
         """As `SignalNoiseLaw.draw`: `signals` is (R, 2D, m) and `signal_class` runs over 0 ... 2D - 1. Reduced coordinates only."""
         checks.whole_number("runs", runs, at_least=1)
@@ -67,20 +67,20 @@ class ManyDirectionsLaw(SignalNoiseLaw):
             raise ValueError(f"coordinates must be 'reduced'; got {coordinates!r}: this law is not drawn dense")
         drawn = [self._one(seed, run, start_vectors) for run in range(first_run, first_run + runs)]
         tokens, signals, held, flips, start = (np.stack(part) for part in zip(*drawn, strict=True))
-        labels = torch.as_tensor(np.array(self.direction_labels)[held], dtype=dtype, device=device)
+        labels = torch.as_tensor(np.array(self.direction_labels)[held], device=device)
         flips = torch.as_tensor(flips, device=device)
         known = {"coordinates": "reduced"} if "coordinates" in {f.name for f in fields(Sample)} else {}
         return Sample(
             law=self,
             seed=seed,
             first_run=first_run,
-            tokens=torch.as_tensor(tokens, dtype=dtype, device=device),
-            signals=torch.as_tensor(signals, dtype=dtype, device=device),
+            tokens=torch.as_tensor(tokens, device=device),
+            signals=torch.as_tensor(signals, device=device),
             signal_class=torch.as_tensor(held, device=device),
             signal_position=torch.zeros(held.shape, dtype=torch.int64, device=device),
             true_labels=labels,
             labels=torch.where(flips, -labels, labels),
-            start_directions=torch.as_tensor(start, dtype=dtype, device=device),
+            start_directions=torch.as_tensor(start, device=device),
             **known,
         )
 
