@@ -147,9 +147,10 @@ def advance(
     """
     state = (weights, first_moment, second_moment)
     call.check_state(*state)
-    where, cannot = (weights.device, weights.dtype), _obstacles(call.d, call.heads)
-    options = {"implementation": implementation, "threads": threads, "cannot": cannot}
-    losses: torch.Tensor = run(_LOOP, (call, *state), *where, **options)
+    losses: torch.Tensor = run(
+        _LOOP, (call, *state), weights.device, weights.dtype, implementation=implementation, threads=threads,
+        cannot=_obstacles(call.d, call.heads),
+    )  # fmt: skip
     return losses
 
 
