@@ -140,6 +140,7 @@ def test_where_no_kernel_can_be_reached_a_page_is_not_begun(hard_book, capsys, m
     ("error", "code", "told"),
     [
         (KeyError("a\nb"), 1, "pages met an error that nobody foresaw, KeyError: 'a\\nb'; BOOKKIT_TRACEBACK=1"),
+        (UserWarning("old"), 1, "a warning ends pages, as Python was asked to do: old: unset PYTHONWARNINGS"),
         (MemoryError(), 1, "pages needs more memory than it can have"),
         (OSError(errno.EROFS, "Read-only file system", "/book"), 1, "/book: Read-only file system"),
         (KeyboardInterrupt(), 130, "interrupted"),

@@ -152,6 +152,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     assert found == gpu | {
         "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
         "book/attnbook/token_selection/real_data/backbones.py": ["transformers"],
+        "book/attnbook/token_selection/real_data/text_tokens.py": ["transformers"],
         "book/attnbook/token_selection/real_data/loaders.py": ["datasets"],
     }
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):

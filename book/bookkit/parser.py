@@ -124,6 +124,10 @@ def answered(command: str, work: Callable[[], int | None]) -> int:
         return complain(f"{command} needs more memory than it can have: take smaller sizes, or fewer --jobs", 1)
     except OSError as error:  # a full disk, a folder that is read-only
         return _closed(complain(f"{error.filename or command}: {error.strerror or one_line(error)}", 1))
+    except Warning as error:  # PYTHONWARNINGS=error in the shell, or python -W error
+        return complain(
+            f"a warning ends {command}, as Python was asked to do: {one_line(error)}: unset PYTHONWARNINGS", 1
+        )
     except Exception as error:
         if os.environ.get("BOOKKIT_TRACEBACK"):
             raise
