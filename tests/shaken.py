@@ -79,16 +79,6 @@ for name in ("exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "power", "
 for name in ("exp", "expm1", "log", "log1p", "erf", "erfc", "pow", "log10", "log2"):
     setattr(math, name, _of_math(getattr(math, name)))
 for place in (torch, torch.Tensor, torch.special):
-    for name in (
-        "exp",
-        "expm1",
-        "log",
-        "log1p",
-        "erf",
-        "erfc",
-        "erfinv",
-        "logsumexp",
-        "sigmoid",
-    ):
+    for name in ("exp", "expm1", "log", "log1p", "erf", "erfc", "erfinv", "logsumexp", "sigmoid"):
         if hasattr(place, name):
             setattr(place, name, _of_torch(getattr(place, name)))

@@ -126,8 +126,7 @@ def test_patient(): pass
 
 
 @pytest.mark.parametrize(
-    ("budget", "jobs", "kept"),
-    [(600, 0, {"quick", "other"}), (600, 1, {"quick", "other"}), (0, 0, set())],
+    ("budget", "jobs", "kept"), [(600, 0, {"quick", "other"}), (600, 1, {"quick", "other"}), (0, 0, set())]
 )
 def test_slow_and_late_tests_are_left_out_and_counted(budget: int, jobs: int, kept: set[str], tmp_path: Path) -> None:
     write(tmp_path / "test_it.py", TESTS)

@@ -8,13 +8,7 @@ import pytest
 from attnbook.room import require_room
 from attnlib import limits
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page, write_atomically
-from bookkit.pages.parameters import (
-    check_parameters,
-    number_from_text,
-    page_parameters,
-    parse_parameters,
-    parse_range,
-)
+from bookkit.pages.parameters import check_parameters, number_from_text, page_parameters, parse_parameters, parse_range
 from tests.house import ROOT
 from tests.tiny_page import PAGE, make_book
 

@@ -33,19 +33,7 @@ from itertools import count
 
 import torch
 
-from bookkit.sharpness import (
-    End,
-    Fixed,
-    Mean,
-    Median,
-    Part,
-    Resolution,
-    Share,
-    Trials,
-    between,
-    relative,
-    weakest,
-)
+from bookkit.sharpness import End, Fixed, Mean, Median, Part, Resolution, Share, Trials, between, relative, weakest
 from bookkit.widths import LEDGER as LEDGER
 from bookkit.widths import LEVEL as LEVEL
 from bookkit.widths import POWER, binomial_tail, fewest_draws, median_interval

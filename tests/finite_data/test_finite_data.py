@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.finite_data import (
-    TaskLaw,
-    best_attention,
-    exact_error,
-    extrapolate,
-    fit_attention,
-    limit_error,
-)
+from attnbook.finite_data import TaskLaw, best_attention, exact_error, extrapolate, fit_attention, limit_error
 from attnbook.finite_data.attention import fit_step, sampled_error
 from attnbook.finite_data.law import PretrainingSet, summary_of
 from attnbook.finite_data.limits import many_prompts_error, pattern_error, prompt_cost, ridge_error, stieltjes

@@ -5,13 +5,7 @@ import math
 import pytest
 import torch
 
-from attnbook.in_context.causal import (
-    LayerWeights,
-    causal_attention,
-    causal_layer,
-    layer_of_heads,
-    prompt_tokens,
-)
+from attnbook.in_context.causal import LayerWeights, causal_attention, causal_layer, layer_of_heads, prompt_tokens
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, attend, initial_weights

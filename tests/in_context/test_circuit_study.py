@@ -7,11 +7,7 @@ import pytest
 import torch
 
 from attnbook.in_context.circuits.pattern import antisymmetric_share, gain_of_turning, without_turning
-from attnbook.in_context.circuits.study import (
-    circuit_study,
-    head_statistics,
-    off_diagonal_memory,
-)
+from attnbook.in_context.circuits.study import circuit_study, head_statistics, off_diagonal_memory
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw

@@ -79,11 +79,7 @@ def test_where_heads_come_from(monkeypatch) -> None:
     assert circuits.heads == 4
     assert experiment.steps == 500_001
     assert not asked
-    for change, steps in (
-        ({"heads": 3}, 20_000),
-        ({"steps": 700}, 700),
-        ({"optimiser": "SGD"}, 20_000),
-    ):
+    for change, steps in (({"heads": 3}, 20_000), ({"steps": 700}, 700), ({"optimiser": "SGD"}, 20_000)):
         _, experiment, stored = trained_heads(Experiment(**change))
         assert not stored
         assert experiment == asked[-1]

@@ -3,14 +3,7 @@
 import pytest
 import torch
 
-from attnbook.in_context.heads_study import (
-    Ends,
-    FreeHeads,
-    compare_free_heads,
-    heads_study,
-    merged_pair,
-    sharp_risk,
-)
+from attnbook.in_context.heads_study import Ends, FreeHeads, compare_free_heads, heads_study, merged_pair, sharp_risk
 from attnbook.in_context.reduced import reduced_risk
 from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.in_context.reduced import (
-    reduced_moments,
-    reduced_risk,
-    reduced_risk_per_batch,
-)
+from attnbook.in_context.reduced import reduced_moments, reduced_risk, reduced_risk_per_batch
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.bad_input import refusing
 

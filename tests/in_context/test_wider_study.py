@@ -11,11 +11,7 @@ from attnbook.in_context.deeper_and_wider import study as wider_study
 from attnbook.in_context.deeper_and_wider.data_findings import bayes_factor
 from attnbook.in_context.deeper_and_wider.findings import authors_attention
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
-from attnbook.in_context.deeper_and_wider.risk import (
-    centred_linear_answer,
-    plain_risk,
-    risk_beside_linear,
-)
+from attnbook.in_context.deeper_and_wider.risk import centred_linear_answer, plain_risk, risk_beside_linear
 from attnbook.in_context.deeper_and_wider.stack import stack_of_circuits
 from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
 from attnbook.in_context.deeper_and_wider.training import train_deep

@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from attnbook.open_questions.more_classes.claims import CLAIMS
-from attnbook.open_questions.more_classes.class_error import (
-    class_error,
-    class_error_bounds,
-)
+from attnbook.open_questions.more_classes.class_error import class_error, class_error_bounds
 from attnbook.open_questions.more_classes.class_flow import (
     class_flow_rates,
     class_threshold,
@@ -18,11 +15,7 @@ from attnbook.open_questions.more_classes.class_flow import (
     first_order_class_threshold,
     own_class_thresholds,
 )
-from attnbook.open_questions.more_classes.class_training import (
-    class_descent,
-    class_fates,
-    class_gram_descent,
-)
+from attnbook.open_questions.more_classes.class_training import class_descent, class_fates, class_gram_descent
 from attnbook.open_questions.more_classes.classes import (
     ClassesLaw,
     class_gradients,

@@ -8,11 +8,7 @@ import torch
 from torch.autograd.functional import hessian, jacobian
 
 from attnbook.open_questions.random_starts.courses import random_start
-from attnbook.open_questions.random_starts.error import (
-    _Problem,
-    head_scores,
-    log10_head_error,
-)
+from attnbook.open_questions.random_starts.error import _Problem, head_scores, log10_head_error
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gram_descent, train_heads

@@ -27,11 +27,7 @@ from attnlib.single_head.maps import (
     windows,
 )
 from attnlib.single_head.model import forward
-from attnlib.single_head.population import (
-    FreshScores,
-    clean_error_conditioned,
-    log10_error_of_scores,
-)
+from attnlib.single_head.population import FreshScores, clean_error_conditioned, log10_error_of_scores
 from attnlib.single_head.training import train_heads
 from tests.bad_input import refusing
 

@@ -10,16 +10,7 @@ from attnbook.open_questions.attention_maps.flow import map_descent, map_flow, m
 from attnbook.single_head.flow import flow_path, flow_rates, signal_threshold
 from attnbook.single_head.long_run import orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.maps import (
-    ENTMAX15,
-    HALF_PLUS,
-    HARDMAX,
-    LINEARISED,
-    SIGMOID,
-    SOFTMAX,
-    SPARSEMAX,
-    softmax,
-)
+from attnlib.single_head.maps import ENTMAX15, HALF_PLUS, HARDMAX, LINEARISED, SIGMOID, SOFTMAX, SPARSEMAX, softmax
 from attnlib.single_head.training import train_heads
 from tests.bad_input import refusing
 

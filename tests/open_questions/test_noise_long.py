@@ -12,12 +12,7 @@ from attnbook.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, _with_
 from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
 from attnbook.open_questions.noise_laws.laws import NoiseLaw
-from attnbook.open_questions.noise_laws.long_runs import (
-    correlated_fates,
-    noise_costs,
-    norms_only,
-    radial_fates,
-)
+from attnbook.open_questions.noise_laws.long_runs import correlated_fates, noise_costs, norms_only, radial_fates
 from attnbook.open_questions.noise_laws.long_study import LongNoiseStudy, long_noise_study
 from attnbook.open_questions.noise_laws.parts import RadialT
 from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows

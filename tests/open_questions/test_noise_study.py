@@ -11,11 +11,7 @@ from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covari
 from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
 from attnbook.open_questions.noise_laws.parts import Entries, Sparse
 from attnbook.open_questions.noise_laws.rate import RateRow, gap_slope, universality_gaps
-from attnbook.open_questions.noise_laws.study import (
-    error_rows,
-    law_named,
-    strength_to_norm,
-)
+from attnbook.open_questions.noise_laws.study import error_rows, law_named, strength_to_norm
 from attnbook.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps

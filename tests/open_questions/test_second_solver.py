@@ -8,12 +8,7 @@ from attnbook.open_questions.attention_maps.fates import trap_exits
 from attnbook.open_questions.attention_maps.flow import map_rates, map_threshold
 from attnbook.open_questions.more_classes.class_flow import class_ends_on_signal, class_thresholds
 from attnbook.open_questions.out_of_the_trap.trap_boundaries import block_rates, block_threshold
-from attnbook.open_questions.second_solver import (
-    WEIGHTS,
-    ends_on_signal,
-    flow_speed,
-    on_both_sides,
-)
+from attnbook.open_questions.second_solver import WEIGHTS, ends_on_signal, flow_speed, on_both_sides
 from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.maps import ENTMAX15, LINEARISED, SOFTMAX, SPARSEMAX, softmax
 

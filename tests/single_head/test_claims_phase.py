@@ -9,13 +9,7 @@ import pytest
 
 from attnbook.single_head.phase_diagram import claims as claims_phase
 from attnbook.single_head.phase_diagram.claims import CLAIMS
-from attnbook.single_head.phase_diagram.strips import (
-    borders,
-    crossing,
-    label_counts,
-    largest_of_normals,
-    phase_study,
-)
+from attnbook.single_head.phase_diagram.strips import borders, crossing, label_counts, largest_of_normals, phase_study
 from attnlib.single_head.law import SignalNoiseLaw
 from bookkit.claims import Verdict
 from bookkit.rules import NothingToMeasure

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head.beyond_two_steps.boundaries import (
-    balanced_sample,
-    first_move,
-)
+from attnbook.single_head.beyond_two_steps.boundaries import balanced_sample, first_move
 from attnbook.single_head.beyond_two_steps.finite_trap import class_scores, largest_share, trap_record
 from attnbook.single_head.flow import flow_step
 from attnbook.single_head.long_run import law_at, orthogonal_sample

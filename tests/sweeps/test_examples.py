@@ -23,10 +23,7 @@ def grids() -> dict[str, dict]:
     """The same grid, as the chapter shows it and as its Python spells it."""
     (shown,) = re.findall(r"```yaml\n# signal\.yml\n(.*?)```", CHAPTER, re.DOTALL)
     (spelt,) = re.findall(r"^grid = (\{.*?^\})", CHAPTER, re.DOTALL | re.MULTILINE)
-    return {
-        "chapter": yaml.safe_load(shown),
-        "Python": ast.literal_eval(spelt),
-    }
+    return {"chapter": yaml.safe_load(shown), "Python": ast.literal_eval(spelt)}
 
 
 @pytest.mark.parametrize("where", ["chapter", "Python"])

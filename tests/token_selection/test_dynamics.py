@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.dynamics.study import (
-    growth_lines,
-    r_squared,
-    situation,
-)
+from attnbook.token_selection.dynamics.study import growth_lines, r_squared, situation
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.training import train

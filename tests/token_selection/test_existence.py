@@ -5,12 +5,7 @@ import math
 import pytest
 import torch
 
-from attnbook.token_selection.existence.study import (
-    constructed,
-    existence_study,
-    memorised_share,
-    train_prompt,
-)
+from attnbook.token_selection.existence.study import constructed, existence_study, memorised_share, train_prompt
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import Start, TokenLaw
 from tests.bad_input import refusing

@@ -45,6 +45,5 @@ def test_inverse_over_the_whole_range():
 
 
 test_bad_input_is_named = refusing(
-    (lambda: growth(0.0, 1), "tokens must be a whole number >= 2"),
-    (lambda: inverse_growth(0.0, 2.5), "tokens"),
+    (lambda: growth(0.0, 1), "tokens must be a whole number >= 2"), (lambda: inverse_growth(0.0, 2.5), "tokens")
 )

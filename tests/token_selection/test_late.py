@@ -60,5 +60,5 @@ def test_gaps_settle_where_the_theorem_says():
 
 
 test_bad_arguments = refusing(
-    (late_gaps, {"law": LAW, "runs": 1, "seed": 0, "log_time": 3.0}, {"log_time": -1.0, "runs": 0}),
+    (late_gaps, {"law": LAW, "runs": 1, "seed": 0, "log_time": 3.0}, {"log_time": -1.0, "runs": 0})
 )
