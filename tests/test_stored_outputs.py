@@ -183,10 +183,9 @@ EDITS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory) -> ElementTree.Element:
-    """What nbval finds, in one run on two workers as in `make test`, in copies of a page that were edited: in XML."""
-    root = make_book(tmp_path_factory.mktemp("book"))
+def test_nbval_fails_a_page_that_is_not_as_stored(tmp_path) -> None:
+    """In one run on two workers, as in `make test`, on copies of a page that were edited."""
+    root = make_book(tmp_path)
     renew(root)
     write(root / "conftest.py", (ROOT / "conftest.py").read_text())
     write(root / "pyproject.toml", '[tool.pytest.ini_options]\ntimeout = 600\nfilterwarnings = ["error"]\n')
@@ -197,17 +196,12 @@ def report(tmp_path_factory) -> ElementTree.Element:
         nbformat.write(notebook, page.with_name(f"{edit.__name__}.ipynb"))
     command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-n", "2"]
     command += ["--dist", "loadscope", "--junitxml=report.xml"]
-    done = subprocess.run(
-        [*command, *(f"notebooks/part/{edit.__name__}.ipynb" for edit, _ in EDITS)], cwd=root, check=False
-    )
-    assert done.returncode == 1
-    return ElementTree.parse(root / "report.xml").getroot()
-
-
-@pytest.mark.parametrize(("edit", "messages"), EDITS)
-def test_nbval_fails_a_page_that_is_not_as_stored(report: ElementTree.Element, edit, messages: list[str]) -> None:
-    cells = [case for case in report.iter("testcase") if case.get("classname").endswith(f"{edit.__name__}.ipynb")]
-    assert len(cells) == 6
-    told = [case.find("failure").text for case in cells if case.find("failure") is not None]
-    assert len(told) == len(messages)
-    assert all(message in each for message, each in zip(messages, told, strict=True)), told
+    copies = [f"notebooks/part/{edit.__name__}.ipynb" for edit, _ in EDITS]
+    assert subprocess.run([*command, *copies], cwd=root, check=False).returncode == 1
+    report = ElementTree.parse(root / "report.xml").getroot()
+    for edit, messages in EDITS:
+        cells = [case for case in report.iter("testcase") if case.get("classname").endswith(f"{edit.__name__}.ipynb")]
+        assert len(cells) == 6
+        told = [case.find("failure").text for case in cells if case.find("failure") is not None]
+        assert len(told) == len(messages)
+        assert all(message in each for message, each in zip(messages, told, strict=True)), told
