@@ -45,3 +45,8 @@ def refusing(*rows: tuple, error: type[Exception] = ValueError) -> Callable:
             call()
 
     return refuses
+
+
+def refusing_changes(function: Callable, good: dict, *rows: tuple[dict, str]) -> Callable:
+    """A test of rows of changes of the `good` arguments and words of the refusal that they meet together."""
+    return refusing(*((partial(function, **good | change), words) for change, words in rows))

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from tests.bad_input import refusing, refusing_changes
 
 
 def test_shapes_are_those_of_the_tokens() -> None:
@@ -84,21 +85,15 @@ def test_held_out_prompts_differ_from_run_to_run_and_role_to_role() -> None:
     assert (first.x - law.draw(4, 0, role="search").x).abs().min() > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"covariance": ((1.0, 2.0), (2.0, 1.0))}, "symmetric and positive definite"),
-        ({"covariance": ((1.0,),)}, r"covariance must be finite numbers of shape \(2, 2\)"),
-        ({"mean": (1.0, 2.0, 3.0)}, r"mean must be finite numbers of shape \(2,\)"),
-    ],
+test_bad_laws = refusing_changes(
+    RegressionLaw,
+    {"d": 2, "length": 3},
+    ({"covariance": ((1.0, 2.0), (2.0, 1.0))}, "symmetric and positive definite"),
+    ({"covariance": ((1.0,),)}, r"covariance must be finite numbers of shape \(2, 2\)"),
+    ({"mean": (1.0, 2.0, 3.0)}, r"mean must be finite numbers of shape \(2,\)"),
 )
-def test_bad_arguments(change: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RegressionLaw(**({"d": 2, "length": 3} | change))
 
-
-def test_bad_normals_and_correlations() -> None:
-    with pytest.raises(ValueError, match=r"normals must have shape \(..., B, 18\)"):
-        RegressionLaw(2, 3).from_normals(np.zeros((4, 17)))
-    with pytest.raises(ValueError, match=r"rho must be in \(-1, 1\)"):
-        toeplitz_covariance(3, 1.0)
+test_bad_arguments = refusing(
+    (lambda: RegressionLaw(2, 3).from_normals(np.zeros((4, 17))), r"normals must have shape \(..., B, 18\)"),
+    (lambda: toeplitz_covariance(3, 1.0), r"rho must be in \(-1, 1\)"),
+)

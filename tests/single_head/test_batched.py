@@ -5,6 +5,7 @@ import pytest
 from attnbook.single_head.batched import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.summary import draws_in_chunks
+from tests.bad_input import refusing_changes
 from tests.sweeps.page_cells import as_stored, complete, recorded_by_page
 
 PAGE = "single_head/02_two_steps"
@@ -46,14 +47,8 @@ def test_draws_of_several_chunks_are_joined(monkeypatch) -> None:
     assert chunked[1] == recorded_by_page(PAGE, point | {"signal_norm": 8.0}, "summary = summarise(")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"signal_norm": -1.0}, "signal_norm must be"),
-        ({"step_size": 0.0}, "step_size must be"),
-        ({"d": 2}, "d must be"),
-    ],
+test_a_value_that_the_law_or_the_training_refuses_is_an_error = refusing_changes(
+    lambda **point: two_steps([POINTS[0], point]),
+    POINTS[0],
+    *(({name: value}, f"{name} must be") for name, value in {"signal_norm": -1.0, "step_size": 0.0, "d": 2}.items()),
 )
-def test_a_value_that_the_law_or_the_training_refuses_is_an_error(wrong, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        two_steps([POINTS[0], POINTS[0] | wrong])

@@ -20,31 +20,9 @@ def _parameters(sample, seed=0):
     return tuple(torch.as_tensor(rng.standard_normal(shape) / 5) for _ in range(2))
 
 
-def _autograd(sample, v, p):
-    v, p = v.clone().requires_grad_(), p.clone().requires_grad_()
-    tokens = sample.tokens
-    output = torch.einsum("rnt,rntm,rm->rn", torch.softmax(torch.einsum("rntm,rm->rnt", tokens, p), -1), tokens, v)
-    torch.nn.functional.binary_cross_entropy_with_logits(output, (sample.labels + 1) / 2, reduction="none").mean(
-        1
-    ).sum().backward()
-    return v.grad, p.grad, output.detach()
-
-
 def test_loss_does_not_overflow():
     output, labels = torch.tensor([[-1e4, 1e4, 0.0]], dtype=torch.float64), torch.ones(1, 3, dtype=torch.float64)
     assert loss(output, labels).item() == pytest.approx((1e4 + 0 + np.log(2)) / 3, rel=1e-14)
-
-
-def test_descent_equals_autograd_descent_for_many_steps_and_starts():
-    sample = SignalNoiseLaw(9, 40, 3.0, 0.2).draw(1, runs=2, start_vectors=2)
-    for start in (None, gaussian_start(sample, 0.3)):
-        path = gradient_descent(sample, 0.4, 12, start=start)
-        v, p = (torch.zeros_like(path.v[0]), torch.zeros_like(path.p[0])) if start is None else start
-        for _ in range(12):
-            auto_v, auto_p, _ = _autograd(sample, v, p)
-            v, p = v - 0.4 * auto_v, p - 0.4 * auto_p
-        torch.testing.assert_close(path.v[-1], v, rtol=1e-10, atol=1e-12)
-        torch.testing.assert_close(path.p[-1], p, rtol=1e-10, atol=1e-12)
 
 
 def test_gaussian_start_has_the_dense_law():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from attnbook.single_head.typical_error import benign_share, typical_error
+from tests.bad_input import refusing
 
 
 # Next to a border of the phase diagram: one draw in fourteen has an error of about 10^-5000, the others one of 1/4 to 1/2.
@@ -27,10 +28,6 @@ def test_without_label_noise_or_with_an_unknown_error_no_share_is_defined() -> N
     assert benign_share([-300.0, -400.0], 0.1).value == 1.0
 
 
-@pytest.mark.parametrize(
-    ("errors", "eta", "message"),
-    [([], 0.1, "log10_error must be"), ([[-1.0]], 0.1, "log10_error must be"), ([-1.0], 1.5, "label_noise must be")],
+test_bad_arguments_are_named = refusing(
+    (benign_share, ([-1.0], 0.1), {"log10_error": [[], [[-1.0]]], "label_noise": 1.5})
 )
-def test_bad_arguments_are_named(errors, eta, message) -> None:
-    with pytest.raises(ValueError, match=message):
-        benign_share(errors, eta)

@@ -23,6 +23,7 @@ from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.setups import head_confidence, scale_head
 from attnbook.token_selection.real_data.tables import read_table, stored_tables
 from attnlib.token_selection.law import TokenLaw
+from tests.bad_input import refusing_changes
 from tests.token_selection.test_real_frozen import random_layer, some_weights
 
 # --- Signal, noise and dimension ------------------------------------------------------------------------------------------
@@ -124,17 +125,13 @@ def test_a_signal_below_zero_counts_as_none():
     assert Effective(2.0, 8.0, 5.0, 1.0, 0.0, 1.0).snr == 0.5
 
 
-@pytest.mark.parametrize(
-    ("x", "labels", "message"),
-    [
-        (torch.zeros(4, 3), [0, 0, 0, 0], r"two classes or more.*got sizes \[4\.0\]"),
-        (torch.zeros(5, 3), [0, 0, 1, 1, 3], r"two samples or more; got sizes \[2\.0, 2\.0, 1\.0\]"),
-        (torch.zeros(4), [0, 0, 1, 1], "x must have shape"),
-    ],
+test_too_few_samples_are_refused = refusing_changes(
+    signal_and_noise,
+    {"x": torch.zeros(4, 3), "labels": torch.tensor([0, 0, 1, 1])},
+    ({"labels": torch.zeros(4).long()}, r"two classes or more.*got sizes \[4\.0\]"),
+    ({"labels": torch.tensor([0, 0, 1, 3])}, r"two samples or more; got sizes \[2\.0, 1\.0, 1\.0\]"),
+    ({"x": torch.zeros(4)}, "x must have shape"),
 )
-def test_too_few_samples_are_refused(x, labels, message):
-    with pytest.raises(ValueError, match=message):
-        signal_and_noise(x, torch.tensor(labels))
 
 
 # --- Relevant tokens and the head -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from torch.nn import functional
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.selection import train_selection
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
+from tests.bad_input import refusing, refusing_changes
 
 SHAPE = ViTShape(image=6, patch=2, width=12, heads=3, layers=3, hidden=20, classes=5)
 
@@ -160,28 +161,19 @@ def test_start_is_the_same_for_all_runs_and_set_by_the_seed():
     assert not torch.equal(layer.start(scale=0.1, seed=3).key[0], start.key[1])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"tokens": torch.zeros(4, 6)}, "tokens must have shape"),
-        ({"values": torch.zeros(4, 5, 6)}, "values must have shape"),
-        ({"residual": torch.zeros(3, 5)}, "residual must have shape"),
-        ({"values": torch.zeros(4, 6, 6, dtype=torch.float64)}, "values must have dtype"),
-        ({"heads": 4}, "heads must divide the width of values; got 4 heads and width 6"),
-        ({"heads": 0}, "heads must be a whole number >= 1"),
-        ({"mask": torch.ones(4, 5, dtype=torch.bool)}, "mask must be a bool tensor of shape"),
-        ({"mask": torch.ones(4, 6)}, "mask must be a bool tensor of shape"),
-        ({"mask": torch.zeros(4, 6, dtype=torch.bool)}, "at least one position"),
-    ],
+test_bad_layers = refusing_changes(
+    FrozenLastLayer,
+    vars(random_layer()),
+    ({"tokens": torch.zeros(4, 6)}, "tokens must have shape"),
+    ({"values": torch.zeros(4, 5, 6)}, "values must have shape"),
+    ({"residual": torch.zeros(3, 5)}, "residual must have shape"),
+    ({"values": torch.zeros(4, 6, 6, dtype=torch.float64)}, "values must have dtype"),
+    ({"heads": 4}, "heads must divide the width of values; got 4 heads and width 6"),
+    ({"heads": 0}, "heads must be a whole number >= 1"),
+    ({"mask": torch.ones(4, 5, dtype=torch.bool)}, "mask must be a bool tensor of shape"),
+    ({"mask": torch.ones(4, 6)}, "mask must be a bool tensor of shape"),
+    ({"mask": torch.zeros(4, 6, dtype=torch.bool)}, "at least one position"),
 )
-def test_bad_layers(change, message):
-    layer = random_layer()
-    fields = {name: getattr(layer, name) for name in ("tokens", "values", "residual", "mask", "heads", "finish")}
-    with pytest.raises(ValueError, match=message):
-        FrozenLastLayer(**(fields | change))
 
 
-@pytest.mark.parametrize("change", [{"scale": 0.0}, {"runs": 0}])
-def test_bad_starts(change):
-    with pytest.raises(ValueError, match=f"{next(iter(change))} must be"):
-        random_layer().start(**change)
+test_bad_starts = refusing((random_layer().start, (), {"scale": 0.0, "runs": 0}))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from attnbook.token_selection.real_data.random_features import RandomFeatures
+from tests.bad_input import refusing
 
 
 def pictures(count, width=8, channels=1, seed=0):
@@ -100,28 +101,15 @@ def test_the_seed_and_the_pictures_are_all_that_enters():
     assert np.abs(one - brighter).max() > 1e-3  # the whitening is that of the pictures it was given
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"cell": 3}, "cell must divide image; got cell 3 and image 8"),
-        ({"window": 9}, r"window must lie in 2\.\.8, the width of the pictures; got 9"),
-        ({"cell": 2, "stride": 4}, "every cell needs a window; got cell 2, window 4, stride 4"),
-        ({"image": 0}, "image must be a whole number >= 1"),
-        ({"cell": 0}, "cell must be a whole number >= 1"),
-        ({"features": 0}, "features must be a whole number >= 1"),
-        ({"stride": 0}, "stride must be a whole number >= 1"),
-        ({"window": 2.5}, "window must be a whole number"),
-        ({"gamma": 0.0}, "gamma must be a finite number > 0"),
-    ],
+SIZES = {"image": 8, "cell": 4, "window": 4, "stride": 2}
+
+test_sizes_that_do_not_fit_are_refused_at_once = refusing(
+    (RandomFeatures, SIZES, {"image": 0, "cell": 0, "features": 0, "stride": 0, "window": 2.5, "gamma": 0.0}),
+    (lambda: RandomFeatures(**SIZES | {"cell": 3}), "cell must divide image; got cell 3 and image 8"),
+    (lambda: RandomFeatures(**SIZES | {"window": 9}), r"window must lie in 2\.\.8, the width of the pictures; got 9"),
+    (lambda: RandomFeatures(8, 2, window=4, stride=4), "every cell needs a window; got cell 2, window 4, stride 4"),
+    (lambda: RandomFeatures(8, 4, window=3).transform(np.zeros((2, 1, 8, 8), np.float32)), r"call fit\(images\) first"),
 )
-def test_sizes_that_do_not_fit_are_refused_at_once(change, message):
-    with pytest.raises(ValueError, match=message):
-        RandomFeatures(**({"image": 8, "cell": 4, "window": 4, "stride": 2} | change))
-
-
-def test_tokens_before_the_fit_are_refused():
-    with pytest.raises(ValueError, match=r"call fit\(images\) first"):
-        RandomFeatures(8, 4, window=3).transform(np.zeros((2, 1, 8, 8), np.float32))
 
 
 def test_pictures_of_another_size_are_refused():

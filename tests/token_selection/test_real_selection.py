@@ -5,6 +5,7 @@ import torch
 
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.selection import check_noise_levels, nested_flips, step_sizes, train_selection
+from tests.bad_input import refusing
 from tests.token_selection.test_real_frozen import random_layer
 
 LEVELS = (0.0, 0.1, 0.25, 0.6)
@@ -44,20 +45,12 @@ def test_flips_are_set_by_seed_and_run():
     assert not torch.equal(first, nested_flips(true, 3, LEVELS, seed=1, run=5)[0])
 
 
-@pytest.mark.parametrize(
-    ("levels", "n", "message"),
-    [
-        ((0.1, 0.2), 20, "must rise from 0, the clean-label baseline"),
-        ((), 20, "must rise from 0"),
-        ((0.0, 0.2, 0.1), 20, "must rise from 0"),
-        ((0.0, 0.01), 20, r"must each flip more of the n = 20 labels .* which flip \[0, 0\]: raise n"),
-        ((0.0, 1.2), 20, r"noise_levels must be in \[0, 1\]; got 1.2"),
-        ((0.0, float("nan")), 20, "noise_levels must be in"),
-    ],
+test_bad_noise_levels = refusing(
+    (lambda: check_noise_levels((0.1, 0.2), 20), "must rise from 0, the clean-label baseline"),
+    (check_noise_levels, {"n": 20}, {"noise_levels": [(), (0.0, 0.2, 0.1), (0.0, float("nan"))]}),
+    (lambda: check_noise_levels((0.0, 0.01), 20), r"more of the n = 20 labels .* which flip \[0, 0\]: raise n"),
+    (lambda: check_noise_levels((0.0, 1.2), 20), r"noise_levels must be in \[0, 1\]; got 1.2"),
 )
-def test_bad_noise_levels(levels, n, message):
-    with pytest.raises(ValueError, match=message):
-        check_noise_levels(levels, n)
 
 
 def test_step_sizes_by_hand():
@@ -141,19 +134,10 @@ def test_observations_come_at_the_recorded_steps_without_gradients():
     assert not torch.equal(path[1], path[2])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"labels": torch.zeros(2, 8, dtype=torch.int64)}, r"labels must have shape \(1, 8\), runs x samples"),
-        ({"steps": 0}, "steps must be"),
-        ({"step_size": -1.0}, "step_size must be"),
-        ({"batch": 0}, "batch must be"),
-        ({"warmup": -1}, "warmup must be"),
-        ({"final_fraction": 2.0}, "final_fraction must be"),
-    ],
+test_bad_training_arguments = refusing(
+    (
+        train_selection,
+        {"layer": random_layer(N=8), "labels": labels_of(1, 8), "start": random_layer(N=8).start()},
+        {"labels": labels_of(2, 8), "steps": 0, "step_size": -1.0, "batch": 0, "warmup": -1, "final_fraction": 2.0},
+    )
 )
-def test_bad_training_arguments(change, message):
-    layer = random_layer(N=8)
-    arguments = {"layer": layer, "labels": labels_of(1, 8), "start": layer.start()}
-    with pytest.raises(ValueError, match=message):
-        train_selection(**(arguments | change))

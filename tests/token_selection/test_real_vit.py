@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape, train_vit
 from attnlib.randomness import stream
+from tests.bad_input import refusing, refusing_changes
 
 SHAPE = ViTShape(image=4, patch=2, width=8, heads=2, layers=2, hidden=12, classes=3)
 
@@ -149,37 +150,23 @@ def test_the_shape_of_a_sample_is_what_is_taken_and_nothing_else(change, sample)
             train_vit(torch.zeros(8, *wrong), labels, shape, epochs=1, batch=4)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"patch": 3}, "patch must divide image; got patch 3 and image 4"),
-        ({"heads": 3}, "heads must divide width; got 3 heads and width 8"),
-        ({"layers": 0}, "layers must be a whole number >= 1"),
-        ({"classes": 1}, "classes must be a whole number >= 2"),
-        ({"channels": 0}, "channels must be a whole number >= 1"),
-        ({"features": -1}, "features must be a whole number >= 0"),
-        ({"padded": True}, "features must be at least 1 where tokens or padded is given; got 0"),
-    ],
+test_bad_shapes = refusing(
+    (replace, (SHAPE,), {"layers": 0, "classes": 1, "channels": 0, "features": -1}),
+    (lambda: replace(SHAPE, patch=3), "patch must divide image; got patch 3 and image 4"),
+    (lambda: replace(SHAPE, heads=3), "heads must divide width; got 3 heads and width 8"),
+    (lambda: replace(SHAPE, padded=True), "features must be at least 1 where tokens or padded is given; got 0"),
 )
-def test_bad_shapes(change, message):
-    with pytest.raises(ValueError, match=message):
-        replace(SHAPE, **change)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": torch.zeros(40, 4, 5)}, "images must have shape"),
-        ({"labels": torch.zeros(39, dtype=torch.int64)}, r"labels must be an int64 tensor of shape \(40,\)"),
-        ({"labels": torch.zeros(40)}, "labels must be an int64 tensor"),
-        ({"labels": [0] * 40}, "got list"),
-        ({"labels": torch.full((40,), 3)}, r"labels must lie in 0..2; got 3..3: number the classes from 0"),
-        ({"epochs": 0}, "epochs must be"),
-        ({"batch": 0}, "batch must be"),
-        ({"step_size": 0.0}, "step_size must be"),
-    ],
+test_bad_training_arguments = refusing_changes(
+    train_vit,
+    dict(zip(("images", "labels"), stripes(40), strict=True)) | {"shape": SHAPE},
+    ({"images": torch.zeros(40, 4, 5)}, "images must have shape"),
+    ({"labels": torch.zeros(39, dtype=torch.int64)}, r"labels must be an int64 tensor of shape \(40,\)"),
+    ({"labels": torch.zeros(40)}, "labels must be an int64 tensor"),
+    ({"labels": [0] * 40}, "got list"),
+    ({"labels": torch.full((40,), 3)}, r"labels must lie in 0..2; got 3..3: number the classes from 0"),
+    ({"epochs": 0}, "epochs must be"),
+    ({"batch": 0}, "batch must be"),
+    ({"step_size": 0.0}, "step_size must be"),
 )
-def test_bad_training_arguments(change, message):
-    images, labels = stripes(40)
-    with pytest.raises(ValueError, match=message):
-        train_vit(**({"images": images, "labels": labels, "shape": SHAPE} | change))
