@@ -25,7 +25,7 @@ from bookkit.pages.rerun import RunError, rerun
 from bookkit.sweeps.run import plan
 from tests.house import ROOT
 from tests.refusals import refused, snapshot
-from tests.tiny_book import ODD
+from tests.tiny_book import ODD, write
 from tests.tiny_page import PAGE, make_book
 
 SLOW = """import os, pathlib, time
