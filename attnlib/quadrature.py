@@ -24,9 +24,8 @@ _NODES = 16
 _BISECTIONS = 60
 _DOUBLINGS = 1100
 _HALVINGS = 40
-_TOLERANCE = (
-    1e-12  # of the integral: what the last two Legendre coefficients of a panel may amount to, unless rounding does
-)
+# Of the integral: what the last two Legendre coefficients of a panel may amount to, unless rounding does.
+_TOLERANCE = 1e-12
 _ROUNDINGS = 16
 
 

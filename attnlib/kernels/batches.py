@@ -18,7 +18,7 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["VECTOR", "aligned", "fitting", "in_batches", "in_calls", "on_device", "on_threads", "pieces", "whole"]
+__all__ = ["VECTOR", "aligned", "in_batches", "in_calls", "on_threads", "pieces", "whole"]
 
 T = TypeVar("T")
 VECTOR = 64  # bytes: the boundary that whole vectors want
@@ -39,35 +39,24 @@ def free_bytes(device: torch.device) -> int:
     return _CPU_BYTES
 
 
-def on_device(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Inside, `device` is the current one: GPU programs are launched there, and must be where their tensors are."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def fitting(runs: int, bytes_per_run: int, device: torch.device) -> int:
-    """How many of `runs` runs fit at once, at least one."""
-    checks.whole_number("runs", runs, at_least=1)
-    checks.whole_number("bytes_per_run", bytes_per_run, at_least=1)
-    return max(1, min(runs, free_bytes(device) // bytes_per_run))
-
-
 def in_batches(
     work: Callable[[slice], None], runs: int, *, bytes_per_run: int, device: torch.device, largest: int | None = None
 ) -> None:
-    """Call `work` on consecutive slices of range(runs), with `device` as the current one.
+    """Call `work` on consecutive slices of range(runs), as many runs at once as fit, with `device` as the current one.
 
     Args:
         work: does one slice. It must take all the memory it needs before it changes anything: when the device has too
             little (torch.OutOfMemoryError) the same runs are done again in smaller slices.
         runs: R >= 1.
         bytes_per_run: working memory of one run.
-        device: where it is taken.
+        device: where it is taken. GPU programs are launched on the current device, and must be where their tensors are.
         largest: at most this many runs at once.
 
     Raises MemoryError when even one run does not fit.
     """
-    size = fitting(runs, bytes_per_run, device)
-    size = size if largest is None else min(size, checks.whole_number("largest", largest, at_least=1))
+    checks.whole_number("runs", runs, at_least=1)
+    most = free_bytes(device) // checks.whole_number("bytes_per_run", bytes_per_run, at_least=1)
+    size = max(1, min(runs, most, runs if largest is None else checks.whole_number("largest", largest, at_least=1)))
     if size < runs:
         log.info("%d runs in batches of %d: one needs %.3g MB on %s", runs, size, bytes_per_run / 1e6, device)
     done = 0
@@ -75,7 +64,7 @@ def in_batches(
         part = slice(done, min(done + size, runs))
         held = part.stop - part.start
         try:
-            with on_device(device):
+            with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
                 work(part)
         except torch.OutOfMemoryError as error:
             if held == 1:

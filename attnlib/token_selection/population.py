@@ -41,7 +41,7 @@ class Population:
     attention_se: torch.Tensor
     effective_draws: (
         torch.Tensor
-    )  # (sum w)^2 / sum w^2 of the draws' errors w: few: rare scores decide, use `tail_error`
+    )  # (sum w)^2 / sum w^2 of the draws' errors w; few: rare scores decide, use `tail_error`
 
     @property
     def accuracy(self) -> torch.Tensor:

@@ -7,7 +7,7 @@ import weakref
 import pytest
 import torch
 
-from attnlib.kernels.batches import fitting, free_bytes, in_batches
+from attnlib.kernels.batches import free_bytes, in_batches
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -51,7 +51,9 @@ class Work:
 )
 def test_as_many_runs_as_fit_and_at_least_one(memory, runs, each, expected):
     memory(1000)
-    assert fitting(runs, each, GPU) == expected
+    work = Work(runs, {0: runs})
+    in_batches(work, runs, bytes_per_run=each, device=GPU)
+    assert work.tried[0] == (0, expected)
     memory(1000, kept=700, used=200)  # what torch keeps for reuse is free
     assert free_bytes(GPU) == 1200
     assert free_bytes(CPU) == 2**30

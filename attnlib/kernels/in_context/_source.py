@@ -180,7 +180,7 @@ def train(
 
 @outer
 def fill(out, data, key_low, key_high, stream, first_step, steps, batch, length):
-    """Raw normals (steps, batch, count) in the order of prompt_stream.layout."""
+    """Raw normals (steps, batch, count) in the order of prompt_stream."""
     for i in range(steps):
         for b in range((batch + 15) // 16):
             draw_raw(data, key_low, key_high, 16 * b, first_step + i, stream, length)
