@@ -263,6 +263,13 @@ def cells_proved_and_predicted(rng, patch):
     one = cells(80, -5.0)
     one.proved["step"][1].log10_error[0, 0, :20] = -0.5  # a quarter of the draws of one cell
     assert not PHASE["S14"].judge(one, 1.0).holds
+    # One draw in twenty, another one in each cell: no cell alone refutes it, all together do. And a nan is another outcome.
+    for other in (-0.5, np.nan):
+        spread = cells(80, -5.0)
+        error = spread.proved["step"][1].log10_error
+        for place in range(100):
+            error[place // 10, place % 10, (place + np.arange(DRAWS // 20) * 20) % DRAWS] = other
+        assert not PHASE["S14"].judge(spread, 1.0).holds
 
 
 @case
@@ -464,11 +471,12 @@ def distances_from_one_half(rng, patch):
 @case
 def weak_signals_from_both_sides(rng, patch):
     patch(finite, "weak_signal_ends", lambda *_, strength: (full(-1.2 * strength, 2), full(-0.8 * strength, 2)))
+    patch(finite, "weak_signal_most", lambda *_, size, strength: full(-0.8 * strength, 2))
 
     def errors(strength):
         sample = Study(law=LAW, counts=lambda: (None, None))
         own = Study(sample=sample, step_size=0.1, found=Study(margins=full(1.0, 5)), log10_error=full(-strength, 2))
-        return Study(both_sides=[own, own], delta=0.05)
+        return Study(both_sides=[own, own], below_one=[(0.01, own)], delta=0.05)
 
     yield worlds, FINITE["F17"], *(errors(strength) for strength in (1.0, 0.5, 2.0))
 

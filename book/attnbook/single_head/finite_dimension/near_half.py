@@ -96,6 +96,38 @@ def weak_signal_ends(
     return torch.log10(low), torch.log10(high)
 
 
+def weak_signal_most(
+    law: SignalNoiseLaw,
+    step_size: float,
+    clean: torch.Tensor,
+    noisy: torch.Tensor,
+    *,
+    size: float,
+    strength: float = 1.0,
+) -> torch.Tensor:
+    r"""log10 of what $\mathrm{err}_k$ is at most after two steps, (R, 2), by `thm-weak-all-kappa` at the best $T$ of a grid.
+
+    size: $\varrho$; kappa is the larger $\kappa_k$ of a draw. nan where a hypothesis of the theorem fails.
+    `strength` multiplies the first argument of $\Phi$; 0 (an error of 1) where the theorem has no upper bound.
+    """
+    a, room, power = step_size * law.d / (4 * law.n), 2.1 * size, law.snr**2
+    cuts = torch.linspace(0.02, 4.0, 200, dtype=clean.dtype).reshape(-1, 1, 1)
+    own = power * (clean - noisy)
+    kappa = own.amax(1, keepdim=True)
+    weight = 1 + 2 * (kappa + room) / (1 + kappa + room)  # lambda
+    holds = (power * (weight * noisy - clean)).amax(1, keepdim=True) <= kappa
+    holds &= (kappa < 1) & (max(1, a**2) * size <= (1 - kappa) / 16 * (1 + 1e-12))
+    logit = a**2 * power * (
+        clean * torch.sigmoid(-a / 2 * (1 + own - room)) * (1 - own + room)
+        + noisy * torch.sigmoid(-a / 2 * (1 - own - room)) * (1 + own + room)
+    )  # fmt: skip
+    votes = clean - (2 - torch.tanh(a / 4 * (1 - own - room))) / (2 - torch.tanh(a / 4 * (1 + own + room))) * noisy
+    pull = strength * 0.93 / weight * torch.exp(-cuts - logit) * power * math.sqrt(law.d / law.n) * votes
+    beyond = torch.special.log_ndtr(-cuts / (1.11 * a**2 * math.sqrt(law.n / law.d)))
+    high = torch.logaddexp(torch.special.log_ndtr(-pull), beyond).amin(0) / _LOG10
+    return torch.where(holds, torch.where(votes > 0, high, 0.0), torch.nan)
+
+
 def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -> torch.Tensor:
     r"""After two steps with $b_k \ge a(1+\varepsilon)$ for both classes, $|\mathrm{err}_k - \tfrac12|$ is at most (R, 2)
 

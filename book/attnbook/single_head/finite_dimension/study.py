@@ -26,6 +26,7 @@ SHORTER = (10, 100)  # how many times fewer dimensions than the bounds certify
 SMALL_STEP = 0.4  # factor of the step size in the negative control of T1b
 WEAK, LARGE = 0.1, 10.0  # SNR in units of (nd)^(-1/4); step size in units of the page's
 BOTH_SIDES = (0.5, 1.0, 2.0)  # SNR in the same units
+BELOW_ONE = (0.3, 0.6, 0.9)  # largest kappa_k of the draws
 
 
 @dataclass(frozen=True)
@@ -156,6 +157,20 @@ class FiniteStudy:
     def both_sides(self) -> list[Drawn]:
         """One per strength of BOTH_SIDES, with half as many draws more."""
         return [self._drawn(*self.weak_setting(strength), 3 * self.draws // 2) for strength in BOTH_SIDES]
+
+    @cached_property
+    def below_one(self) -> list[tuple[float, Drawn]]:
+        """Per kappa of BELOW_ONE the theorem's rho and as many draws, SNR by their largest |C_k| - |N_k|, in its least dimension."""
+        draws, found = 3 * self.draws // 2, []
+        clean, noisy = self.law.draw(self.seed, draws).counts()
+        most, a = (clean - noisy).max().item(), self.step_size * self.law.d / (4 * self.law.n)
+        for kappa in BELOW_ONE:
+            size = (1 - kappa) / 16 / max(1, a**2)
+            d = 2 * self.law.n * math.log(10 * self.law.n / self.delta) / size**2
+            law, step = at_dimension(self.law, self.step_size, d)
+            law = replace(law, signal_norm=math.sqrt(kappa / most * law.d))
+            found.append((size, self._drawn(law, step, draws)))
+        return found
 
     @cached_property
     def large(self) -> Drawn:

@@ -65,17 +65,15 @@ def predicted_phases(plan: PhasePlan) -> np.ndarray:
 
 
 def disagreements(codes: np.ndarray, diagram: PhaseDiagram, *, error: float = ERROR) -> np.ndarray:
-    """(rows, columns): number of a cell's draws with another outcome than the one in `codes`; 0 where that is -1.
+    """(rows, columns, draws): the draw has another outcome than the one in `codes`; nowhere where that is -1.
 
-    A diagram does not say of which kind an unfitted label is: a draw that leaves one unfitted agrees with both codes for that.
+    A diagram does not say of which kind an unfitted label is: a draw that leaves one unfitted agrees with both codes for that. An
+    error that is no number agrees with no outcome that speaks of the error.
     """
-    fits, harmful = diagram.interpolates, diagram.log10_error >= np.log10(error)
-    code = codes[..., None]
-    right = np.select(
-        [code == BENIGN, code == HARMFUL, code >= FLIPPED], [fits & ~harmful, fits & harmful, ~fits], True
-    )
-    result: np.ndarray = (~right).sum(-1)
-    return result
+    fits, limit, code = diagram.interpolates, np.log10(error), codes[..., None]
+    less, more = fits & (diagram.log10_error < limit), fits & (diagram.log10_error >= limit)
+    right: np.ndarray = np.select([code == BENIGN, code == HARMFUL, code >= FLIPPED], [less, more, ~fits], True)
+    return ~right
 
 
 def all_agree(diagram: PhaseDiagram) -> np.ndarray:
