@@ -15,6 +15,7 @@ import pytest
 import torch
 from scipy import stats
 
+from attnbook.single_head.finite_dimension.near_half import weak_signal_most
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_diagram import proved as cells_of_page
@@ -627,6 +628,8 @@ def test_weak_signals_for_every_kappa_below_one(n, eta, kappa, a, weak):
     logit = -(a**2) * snr**2 * sum(
         m * (1 - s * own + 2.1 * size) / (1 + math.exp(a * (1 + s * own - 2.1 * size) / 2)) for m, s in ((clean, 1), (flipped, -1))
     )  # fmt: skip
+    counts = (torch.full((1, 2), float(m), dtype=torch.float64) for m in (clean, flipped))
+    limit = functools.partial(weak_signal_most, SignalNoiseLaw(n, d, snr * d**0.5, eta), 4 * a * n / d, *counts)
     for _ in range(5):
         x = drawn(n, d, snr, eta, 4 * a, rng, classes, uniforms)
         assert x.room.min() > 0
@@ -638,6 +641,9 @@ def test_weak_signals_for_every_kappa_below_one(n, eta, kappa, a, weak):
         assert stats.norm.sf(1.08 * most * math.exp(cut) * pull * clean) - beyond <= x.error
         argument = 0.93 / most * math.exp(logit - cut) * pull * (clean - high / low * flipped)
         assert x.error <= stats.norm.sf(argument) + beyond
+        found = 10 ** limit(size=size)  # of the page: at the best T instead of 0.14
+        assert x.error <= found.min() <= (stats.norm.sf(argument) + beyond) * (1 + 1e-9)
+        assert weak or limit(size=1.01 * size).isnan().all()
         if weak:
             assert x.error >= stats.norm.sf(1.25 * 0.7**2) - 1e-6
 

@@ -4,6 +4,7 @@ Each judge takes a `FiniteStudy` and a constant that multiplies the formula's ow
 """
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -369,7 +370,9 @@ def weak_from_both_sides(study: FiniteStudy, constant: float) -> Evidence:
         fit = own.found.margins.where(~most.isnan().any(1, keepdim=True), torch.nan)
         parts.append(within(fit, low=0.0, quantity="margins", strict=True, **share))
         parts.append(within(most / own.log10_error, high=1.0, quantity="log upper bound / log err", **share))
-    return both(*parts)
+    found = both(*parts)
+    outside = max(int(part.numbers["failures"]) for part in parts)
+    return replace(found, measured=f"of {found.draws} draws at most {outside} outside, per setting and bound")
 
 
 @CLAIMS.claim("F14", wrong=(4.0, 0.8), source=Source.MEASURED, box="thm-large-step-half", uses="F12 C7")
