@@ -3,11 +3,14 @@
 import json
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from attnbook.token_selection.real_data.causes import FEWER, MIXED, WHOLE, Causes, causes
 from attnbook.token_selection.real_data.causes_claims import CLAIMS
+from attnbook.token_selection.real_data.sets_figures import draw_causes
+from attnbook.token_selection.real_data.sets_study import sets_study
 from attnbook.token_selection.real_data.tables import TABLES
 
 
@@ -67,3 +70,16 @@ def test_tables_are_found_by_what_became_of_their_tokens(tmp_path):
     ]
     assert one.lost().tolist() == pytest.approx(lost)
     assert one.above_chance().value == pytest.approx(np.mean([(10 * cell["head_only"] - 1) / 9 for cell in cells]))
+
+
+def test_the_figure_shows_every_network_once_a_side():
+    old, varied = sets_study(), causes()
+    figure, (left, right) = plt.subplots(1, 2)
+    draw_causes(left, right, old, varied)
+    held = [one for (_, _, confidence), one in varied.networks.items() if confidence == 1]
+    assert len(left.containers) == len(old.networks) + len(held)
+    assert len(right.containers) == 2 * len(old.networks) + len(varied.networks)
+    shown = [float(c.lines[0].get_ydata()[0]) for c in left.containers[len(old.networks) :]]
+    assert shown == pytest.approx([one.lost().mean() for one in held])
+    assert len(right.lines) == 3 * len(right.containers) + len({key[:2] for key in varied.networks}) + 2
+    plt.close(figure)

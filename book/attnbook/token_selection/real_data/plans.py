@@ -116,7 +116,7 @@ _MEDICAL = replace(
 PLANS["pneumonia_mnist"] = _MEDICAL
 PLANS["breast_mnist"] = replace(_MEDICAL, phase1=500, test_split="val+test")
 # The same samples on a backbone that is not trained: one layer on random features of small windows.
-_FEATURES = {"features": 256, "window": 6, "stride": 2, "gamma": 0.5}
+_FEATURES: dict[str, Any] = {"features": 256, "window": 6, "stride": 2, "gamma": 0.5}
 _CELLS = {"digits": 2, "mnist": 7, "cifar10": 8, "pneumonia_mnist": 7, "breast_mnist": 7}  # widths, in pixels
 for _name, _cell in _CELLS.items():
     PLANS[f"{_name}_random_features"] = replace(
@@ -192,13 +192,13 @@ for _name in (*_CELLS, *(f"{name}_random_features" for name in _CELLS), "ag_news
 # What decides (`causes`): the strong backbone's tokens (fewer channels, or noise) and the head's confidence, each varied with the other
 # held. 16 x 128 fit the wrong labels of ten classes; step size and horizon by the fit at seed 100.
 _FOUND = {"": (0.3, 1.0, 3.0, 10.0), "_20_channels": (1.0, 10.0), "_noise": (1.0, 10.0)}
-_JUDGED = {"": (1.0, 10.0), "_20_channels": (1.0,)}
 for _name in _PICTURES:
     _own = PLANS[f"{_name}_lite0"]
-    for _weak, _confidences in (_FOUND if _name == "cifar10" else _JUDGED).items():
+    _judged = {"": (1.0, 10.0)} | ({"_noise": (1.0,)} if _own.balanced else {})
+    for _weak, _confidences in (_FOUND if _name == "cifar10" else _judged).items():
         _features = int(_weak.split("_")[1]) if "channels" in _weak else _own.shape["features"]
         for _confidence in _confidences:
             PLANS[f"{_name}_lite0{_weak}_confidence_{_confidence:g}"] = replace(
                 _own, shape={**_own.shape, "width": 128, "heads": 16, "features": _features}, mixed=1.5 * ("noise" in _weak),
-                confidence=_confidence, sizes=(200,), seeds=5, step_size=1e-3, steps={200: 500}, batch={200: None},
+                confidence=_confidence, sizes=(200,), seeds=3, step_size=1e-3, steps={200: 500}, batch={200: None},
             )  # fmt: skip

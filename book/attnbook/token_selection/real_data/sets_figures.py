@@ -99,7 +99,7 @@ def draw_causes(left: Any, right: Any, study: SetsStudy, varied: Causes) -> None
     """F against accuracy above chance of the frozen network (left, at confidence 1) and against the head's confidence (right).
 
     Grey: the small backbones of `study`, hollow at confidence 1. Colours: EfficientNet-Lite0 with its tokens varied; on the right a line
-    joins one network at several confidences. Marks are those of the data sets; 95 % intervals over seeds.
+    joins one network at several confidences. Marks are those of the data sets; 95 % intervals over seeds, cut at -0.1 and 2.
     """
     for network in study.networks.values():
         style = {"fmt": _MARKS[network.data], "markersize": 5, "alpha": 0.6}
@@ -120,5 +120,6 @@ def draw_causes(left: Any, right: Any, study: SetsStudy, varied: Causes) -> None
     for axes in (left, right):
         for border in (BENIGN_BELOW, 1):
             axes.axhline(border, **_BORDERS)
+        axes.set_ylim(-0.1, 2)
     left.set(xlabel="accuracy above chance of the frozen network", ylabel="fraction of copying, confidence 1")
     right.set(xscale="log", xlabel="confidence of the frozen head", ylabel="fraction of copying")
