@@ -143,7 +143,8 @@ def test_damaged_tables_are_refused(tmp_path):
 
 def test_every_plan_but_those_of_a_pretrained_vit_has_a_whole_table():
     to_come = ("_pretrained", "_lite0", "_mpnet", "_wordllama", "_authors")
-    assert set(stored_tables()) == {name for name in PLANS if not name.endswith(to_come) and "_lite0_" not in name}
+    stored = {name for name in stored_tables() if "_confidence_" not in name}  # of `causes`: those that are there
+    assert stored == {name for name in PLANS if not name.endswith(to_come) and "_confidence_" not in name}
     for name in stored_tables():
         table, plan = read_table(name), PLANS[name]
         cells = {(cell.n, cell.seed) for cell in table.cells}
