@@ -173,7 +173,9 @@ def train(
     # Who computes, and where; all checks are done before any work.
     where = resolve(device)
     experiment.require_room(where)
-    implementation = _chosen(experiment, implementation, dtype, where)
+    implementation = kernels.implementation_for(
+        experiment.d, experiment.heads, where, getattr(torch, dtype), implementation=implementation
+    )
     if threads is not None:
         checks.whole_number("threads", threads, at_least=1)
     # A new training, or the one that the file holds.
@@ -259,17 +261,6 @@ def load_history(path: Path) -> History:
             f"checkpoint {Path(path).name!r} holds {state.step} of {experiment.steps} steps: train it to its end first"
         )
     return state.history()
-
-
-def _chosen(experiment: Experiment, implementation: str, dtype: str, device: torch.device) -> str:
-    try:
-        return kernels.implementation_for(
-            experiment.d, experiment.heads, device, getattr(torch, dtype), implementation=implementation
-        )
-    except ValueError as error:
-        raise ValueError(
-            f"implementation {implementation!r}, dtype {dtype!r}, device {str(device)!r}: {error}"
-        ) from None
 
 
 def _experiment_of(settings: dict[str, Any], path: Path) -> Experiment:
