@@ -57,7 +57,8 @@ class Causes:
         sets: None takes all that have both, but for the one on which the claims were found.
         """
         if sets is None:
-            sets = sorted({data for data, *_ in self.networks} - {FOUND_ON})
+            having = ({data for data, *of in self.networks if tuple(of) == one} for one in (first, then))
+            sets = sorted(set.intersection(*having) - {FOUND_ON})
         pairs = [(self.networks[(data, *first)].lost(), self.networks[(data, *then)].lost()) for data in sets]
         seeds = min(len(values) for pair in pairs for values in pair)
         return np.mean([later[:seeds] - before[:seeds] for before, later in pairs], 0)
