@@ -138,17 +138,29 @@ def test_damaged_tables_are_refused(tmp_path):
         read_table("other", tmp_path)
 
 
+# Plans of the trial that have no table yet; the others have those n and seeds that II.9 lists.
+TO_COME = """ag_news_mpnet_authors ag_news_wordllama ag_news_wordllama_authors breast_mnist_authors cifar10_authors mnist_authors
+mnist_lite0_authors pneumonia_mnist_authors trec_mpnet_authors trec_wordllama trec_wordllama_authors"""
+
+
 # --- The tables that come with the package -------------------------------------------------------------------------------
 
 
-def test_every_plan_but_those_of_a_pretrained_vit_has_a_whole_table():
-    to_come = ("_pretrained", "_lite0", "_mpnet", "_wordllama", "_authors")
+def test_every_plan_but_those_of_a_pretrained_vit_has_a_table():
+    """Whole, but in the trial of strong backbones and ways of training: there each n that is there has five seeds or more, from 0 on."""
+    of_the_trial = ("_lite0", "_mpnet", "_wordllama", "_authors")
     stored = {name for name in stored_tables() if "_confidence_" not in name}  # of `causes`: those that are there
-    assert stored == {name for name in PLANS if not name.endswith(to_come) and "_confidence_" not in name}
-    for name in stored_tables():
+    asked = {name for name in PLANS if "_confidence_" not in name and not name.endswith("_pretrained")}
+    assert asked - stored == set(TO_COME.split())
+    for name in stored:
         table, plan = read_table(name), PLANS[name]
         cells = {(cell.n, cell.seed) for cell in table.cells}
-        assert cells == {(n, seed) for n in plan.sizes for seed in range(plan.seeds)}, name
+        wanted = {(n, seed) for n in plan.sizes for seed in range(plan.seeds)}
+        if name.endswith(of_the_trial):
+            assert all(table.seeds(n) == tuple(range(max(5, len(table.seeds(n))))) for n in table.sizes), name
+            assert cells <= wanted, name
+        else:
+            assert cells == wanted, name
     for name in ("mnist", "cifar10", "trec", "ag_news"):
         assert read_table(name).sizes == (20, 200, 1000)
 
@@ -202,8 +214,8 @@ def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
         assert settings["backbone"][key] == value
     assert settings["versions"]["torch"]
     if plan.kind == "text":
-        assert re.fullmatch("[0-9a-f]{64}", settings["backbone"]["weights_sha256"])
-        assert settings["backbone"]["layers"] == 6
+        assert re.fullmatch("[0-9a-f]{64}", settings["backbone"][f"{plan.fixed or 'weights'}_sha256"])
+        assert settings["backbone"]["layers"] == (1 if plan.fixed else 6)
 
 
 MEASURED_WITH_ROWS = [name for name in stored_tables() if "rows" in read_table(name).settings]

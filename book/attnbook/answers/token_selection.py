@@ -125,3 +125,16 @@ def published_fraction_of_two_classes() -> float:
     clean, noisy, eta = 0.784, 0.763, 0.2
     copied = (1 - eta) * clean + eta * (1 - clean)  # with two classes a wrong answer that is replaced becomes right
     return (clean - noisy) / (clean - copied)
+
+
+@exercise(
+    "09-a-fair-trial/1",
+    "The standard deviation, over draws of 126 test pictures, of the accuracy of a network that is right with probability 0.79.",
+    2,
+)
+def error_of_a_small_test_set() -> float:
+    right = np.array([1.0])  # the law of the number of right answers, picture by picture
+    for _ in range(126):
+        right = np.convolve(right, [0.21, 0.79])
+    accuracy = np.arange(127) / 126
+    return float(np.sqrt(right @ (accuracy - right @ accuracy) ** 2))

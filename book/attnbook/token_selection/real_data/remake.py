@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from attnbook.token_selection.real_data.backbones import progress_bar
+from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
 from attnbook.token_selection.real_data.plans import PLANS, Plan
 from attnbook.token_selection.real_data.preparing import prepare
@@ -84,6 +85,16 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) 
     }
 
 
+def run_cell(setup: Setup, plan: Plan, n: int, seed: int) -> NoiseStudy:
+    """Phase 2 of one (seed, n), at all noise levels."""
+    steps = plan.steps[n]
+    recorded = [step for step in plan.recorded if step < steps]
+    return setup.study(
+        n, NOISE_LEVELS, seed=seed, step_size=plan.step_size, steps=steps, batch=plan.batch[n], recorded=recorded,
+        **plan.schedule,
+    )  # fmt: skip
+
+
 def remake(
     name: str,
     *,
@@ -119,16 +130,7 @@ def remake(
             old = {"settings": done.settings, "noise_levels": done.noise_levels}
             check_settings(old, {"settings": settings, "noise_levels": NOISE_LEVELS}, folder / f"{name}.json")
         begin = time.process_time()
-        steps = plan.steps[n]
-        recorded = [step for step in plan.recorded if step < steps]
-        phase2 = {
-            "step_size": plan.step_size,
-            "steps": steps,
-            "batch": plan.batch[n],
-            "recorded": recorded,
-            **plan.schedule,
-        }
-        study = setup.study(n, NOISE_LEVELS, seed=seed, **phase2)
+        study = run_cell(setup, plan, n, seed)
         record = cell_record(study, seconds=time.process_time() - begin) | {"rows_sha256": setup.rows.drawn}
         record |= hits_record(study.hits, setup.rows.test)
         add_cell(name, settings, NOISE_LEVELS, record, folder)

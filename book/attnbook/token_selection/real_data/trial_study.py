@@ -1,0 +1,87 @@
+"""The trial of page II.9: each stored table that says which test samples are right, judged by the rule of `trial`."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from attnbook.token_selection.real_data.loaders import DATA_SETS
+from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.preparing import prepare
+from attnbook.token_selection.real_data.remake import run_cell
+from attnbook.token_selection.real_data.sets_study import SETS
+from attnbook.token_selection.real_data.tables import ResultTable, read_table, stored_tables
+from attnbook.token_selection.real_data.trial import FITTED, SEEDS, Judged, judge, trial_of
+from attnlib.device import one_thread
+
+OURS, AUTHORS = "ours", "authors'"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One row of the trial: a data set on a backbone, trained in one of two ways (`OURS`, `AUTHORS`) on n samples."""
+
+    data: str
+    backbone: str
+    way: str
+    n: int
+    table: ResultTable
+    judged: Judged
+
+    @property
+    def label(self) -> str:
+        return f"{SETS[self.data]}, {self.backbone}, {self.way}, n = {self.n}"
+
+    def percent(self, what: str) -> float:
+        """Mean over seeds of an accuracy of the table without noise, at the last step where it has steps, in per cent."""
+        values = self.table.values(what, self.n)
+        return 100 * float((values[:, 0, -1] if values.ndim == 3 else values).mean())
+
+    @property
+    def seconds(self) -> float:
+        """Processor time of phase 2, all seeds."""
+        return sum(cell.seconds for cell in self.table.cells if cell.n == self.n)
+
+
+_FIXED = {"lite0": "EfficientNet-Lite0", "mpnet": "MPNet", "wordllama": "word vectors"}  # by `Plan.fixed`
+
+
+def backbone_of(name: str) -> str:
+    """What a table's networks read: the name that the page gives to it."""
+    plan = PLANS[name]
+    trained = "small ViT" if DATA_SETS[plan.data or name].kind == "image" else "MiniLM"
+    return _FIXED.get(plan.fixed, trained)
+
+
+def trial_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
+    """Every table of `folder` (None: of the package) and every n at which the rule can be asked, set by set."""
+    found = []
+    for name in stored_tables(folder):
+        table = read_table(name, folder)
+        plan, way = PLANS[name], AUTHORS if name.endswith("_authors") else OURS
+        for n in table.sizes:
+            cells = [cell for cell in table.cells if cell.n == n]
+            if len(cells) >= SEEDS and not plan.confidence and all(cell.hits is not None for cell in cells):
+                judged = judge(trial_of(table, n))
+                found.append(Tried(plan.data or name, backbone_of(name), way, n, table, judged))
+    order = {data: k for k, data in enumerate(SETS)}
+    return tuple(sorted(found, key=lambda one: (order[one.data], one.backbone, one.way != OURS, one.n)))
+
+
+def cheapest(study: Sequence[Tried], data: str) -> Tried | None:
+    """The row of a set with the least fraction of copying, among those whose wrong labels are fitted; None without one."""
+    fitted = [one for one in study if one.data == data and one.judged.fit.low >= FITTED]
+    rows = [one for one in fitted if math.isfinite(one.judged.fraction.value)]
+    return min(rows, key=lambda one: one.judged.fraction.value, default=None)
+
+
+@one_thread
+def trained_here(name: str, n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Test accuracies (E,) of one cell of a table, trained here and as stored. Raises KeyError for a cell that is not stored."""
+    table, plan = read_table(name), PLANS[name]
+    if seed not in table.seeds(n):
+        raise KeyError(f"{name} has no finished run of seed {seed} at n = {n}: finished are {table.seeds(n)}")
+    study = run_cell(prepare(name, seed, plan=plan), plan, n, seed)
+    return study.test_accuracy[:, -1].numpy(), table.values("test_accuracy", n)[table.seeds(n).index(seed), :, -1]

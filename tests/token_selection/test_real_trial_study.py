@@ -1,0 +1,83 @@
+"""The trial of strong backbones: rows from the stored files by plain loops, the claims in worlds where they hold, the picture."""
+
+import json
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from attnbook.draws import Estimate
+from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.tables import TABLES
+from attnbook.token_selection.real_data.trial_claims import CLAIMS
+from attnbook.token_selection.real_data.trial_figures import draw_trial
+from attnbook.token_selection.real_data.trial_study import AUTHORS, cheapest, trained_here, trial_study
+from bookkit.claims import Verdict
+
+
+@pytest.fixture(scope="module")
+def study():
+    return trial_study()
+
+
+def test_fractions_fits_and_accuracies_come_from_the_files(study):
+    """F, fit and the clean accuracy of each row again, from the single numbers of the JSON files."""
+    for row in study:
+        cells = [
+            c for c in json.loads((TABLES / f"{row.table.name}.json").read_text("utf-8"))["cells"] if c["n"] == row.n
+        ]
+        classes, fractions = {"digits": 10, "mnist": 10, "cifar10": 10, "trec": 6, "ag_news": 4}.get(row.data, 2), []
+        for cell in cells:
+            clean, *noisy = (path[-1] for path in cell["test_accuracy"])
+            fractions.append((3 * clean - sum(noisy)) / (0.7 * (clean - (1 - clean) / (classes - 1))))
+        fit = [(c["fit_noisy"][1][-1] + 2 * c["fit_noisy"][2][-1] + 4 * c["fit_noisy"][3][-1]) / 7 for c in cells]
+        if np.isfinite(row.judged.fraction.value):
+            assert row.judged.fraction.value == pytest.approx(np.mean(fractions), abs=1e-4), row.label
+        assert row.judged.fit.value == pytest.approx(np.mean(fit), abs=1e-4)
+        assert row.percent("test_accuracy") == pytest.approx(100 * row.judged.clean, abs=1e-3)
+        assert row.percent("head_only") == pytest.approx(100 * np.mean([c["head_only"] for c in cells]))
+        assert row.seconds == pytest.approx(sum(c["seconds"] for c in cells))
+        assert (row.way == AUTHORS) == (PLANS[row.table.name].batch[row.n] == 16)
+
+
+def with_fraction(row, value, half, fit=1.0):
+    found = Estimate(value, value - half, value + half)
+    return replace(row, judged=replace(row.judged, fraction=found, fit=Estimate(fit, fit, fit)))
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "fit", "verdict"),
+    [
+        (0.15, 0.05, 1.0, Verdict.HOLDS),
+        (0.35, 0.05, 1.0, Verdict.FAILS),
+        (0.28, 0.05, 1.0, Verdict.OUTSIDE),  # on both sides of a quarter
+        (0.15, 0.05, 0.8, Verdict.OUTSIDE),  # harmless, and nothing memorised
+    ],
+)
+def test_the_claim_of_a_set_is_that_of_its_cheapest_row(study, value, half, fit, verdict):
+    row = next(one for one in study if one.data == "cifar10")
+    dear = with_fraction(row, 0.9, 0.05, fit)
+    world = (dear, with_fraction(row, value, half, fit))
+    assert (cheapest(world, "cifar10") == world[1]) if fit == 1 else cheapest(world, "cifar10") is None
+    assert CLAIMS["TS92"].check(world).verdict == verdict
+    assert CLAIMS["TS91"].check(world).verdict == Verdict.OUTSIDE  # no row of MNIST
+
+
+def test_a_cell_that_is_not_stored_is_named():
+    with pytest.raises(KeyError, match=r"digits_authors has no finished run of seed 77 at n = 20: finished are \(0, 1"):
+        trained_here("digits_authors", 20, 77)
+
+
+def test_the_picture_has_a_line_for_each_row_and_says_what_is_not_fitted(study):
+    row = next(one for one in study if one.data == "cifar10")
+    world = (with_fraction(row, 0.3, 0.1), with_fraction(row, 5.0, 9.0, fit=0.5))
+    figure, axes = plt.subplots()
+    draw_trial(axes, world, limits=(-0.5, 2.0))
+    bars = [line for line in axes.lines if line.get_marker() in ("None", "") and len(line.get_xdata()) == 2]
+    points = [line for line in axes.lines if len(line.get_xdata()) == 1]
+    assert [*bars[0].get_xdata()] == pytest.approx([0.2, 0.4])
+    assert [*bars[1].get_xdata()] == [-0.5, 2.0]  # cut
+    assert [p.get_markerfacecolor() == "white" for p in points[:2]] == [False, True]
+    assert len(points) == len(axes.get_yticks()) == 2 + len({row.n} & {20, 200, 1000})
+    plt.close(figure)
