@@ -358,7 +358,8 @@ def weak_from_both_sides(study: FiniteStudy, constant: float) -> Evidence:
     at most its bound: in each of the six settings with probability at least $1-\delta$, the two classes as one draw, labels and bounds
     judged apart
     regime: $r = \sqrt{2n\log(10n/\delta)/100d} \le 1/16$, $a^2r \le 1/16$ with $a = \beta d/4n$; $n\,\mathrm{SNR}^2 \le 1/6$
-    wrong: half and twice the arguments of $\Phi$, which the first theorem's bounds refuse (the second's from 2.5 times its own on)"""
+    wrong: half and twice the arguments of $\Phi$, which the first theorem's bounds refuse (the second's from 2.5 times its own on)
+    coarse: the second theorem's bound has the constants of its proof, a factor of 3 to 9 in the logarithm of the error"""
     share, parts = {"share": 1 - study.delta, "level": 1e-6}, []
     for own in study.both_sides:
         low, high = weak_signal_ends(own.sample.law, own.step_size, *own.sample.counts(), strength=constant)
