@@ -31,6 +31,7 @@ _BYTES: tuple[Callable[..., float], ...] = (
     lambda draws, samples, tokens: 32 * draws * samples * tokens,
     lambda coordinates: 1280 * coordinates,  # 40 samples of four tokens
     lambda cells: 8 * cells**2,
+    lambda seeds, pictures: 32 * seeds * pictures,
     # What is repeated leaves one number each time.
     lambda draws: 8 * draws,
     lambda search_draws: 8 * search_draws,
@@ -54,6 +55,7 @@ _OPERATIONS: tuple[Callable[..., float], ...] = (
     lambda n, tokens, runs, steps, cells: 2 * cells**2 * runs * steps * (n * tokens) ** 2,
     lambda steps, batch, length, d: 2 * steps * batch * length * d,
     lambda steps, softmax_pairs: 10**5 * steps * softmax_pairs,
+    lambda repetitions, seeds, pictures: 4 * repetitions * seeds * pictures,
     lambda layers, epochs: 10**8 * layers * epochs,  # a thousand images at each pass
     lambda layers, epochs, seeds: 10**8 * layers * epochs * seeds,
 )

@@ -47,9 +47,7 @@ def training_prompt(experiment: Experiment, step: int, number: int, run: int = 0
     checks.whole_number("step", step, at_least=0)
     checks.whole_number("number", number, at_least=0)
     seed = experiment.seed
-    counter = [
-        np.array([n], dtype=np.uint64) for n in (number, step, int(experiment.streams[run]), prompt_stream.TRAINING)
-    ]
+    counter = [np.array([n], dtype=np.uint64) for n in (number, step, int(experiment.streams[run]), 0)]
     state = prompt_stream.philox((seed & 0xFFFFFFFF, seed >> 32), counter)
     words = prompt_stream.xoshiro(state, experiment.law.normals_per_prompt)
     return experiment.law.from_normals(prompt_stream.normals_of(words))

@@ -26,7 +26,7 @@ def _benign(data: str) -> Callable[[Sequence[Tried], float], Evidence]:
         if lost[0, 0] <= UNHARMED < lost[0, 1]:
             raise NothingToMeasure(f"needs an interval on one side of {UNHARMED:g}; more seeds are needed")
         quantity = "95 % interval of the fraction of copying, cheapest row:"
-        return stored_within(lost, high=UNHARMED, quantity=quantity, what="row")
+        return stored_within(lost, high=UNHARMED, quantity=quantity, what="network")
 
     return judge
 
