@@ -264,7 +264,12 @@ def store(study: DigitsStudy, path: Path) -> None:
 
 
 def _plan_shape(shape: ViTShape) -> dict[str, int]:
-    return {name: value for name, value in asdict(shape).items() if name != "classes"}
+    """As the stored runs know it: what says how texts come in counts only where it is set."""
+    return {
+        name: value
+        for name, value in asdict(shape).items()
+        if name != "classes" and (value or name not in ("tokens", "padded"))
+    }
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ In the last layer only the CLS row is computed: no other row is ever read. dtype
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -39,8 +39,8 @@ class ViTShape:
     late_cls: bool = False
     channels: int = 1
     features: int = 0
-    tokens: int = 0
-    padded: bool = False
+    tokens: int = field(default=0, repr=False)
+    padded: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("image", "patch", "width", "heads", "layers", "hidden", "classes", "channels"):
