@@ -37,7 +37,7 @@ for _number, _data in enumerate(_POSTER, start=91):
         rf"""{SETS[_data]}: benign on a strong backbone
         on {SETS[_data]}, by the rule of 26 November 2026, overfitting is benign in at least one row of the trial: a network, a way of
         training and a number of samples with which the wrong labels are fitted
-        regime: the poster speaks of pretrained ViT-B and BERT-base; the trial's networks are smaller
+        regime: the poster speaks of pretrained ViT-B and BERT-base; the trial's networks are others
         wrong: a fifth of the fractions""",
         wrong=0.2,
         expected=Verdict.FAILS,
