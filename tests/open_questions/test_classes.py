@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.more_classes.claims import CLAIMS
 from attnbook.open_questions.more_classes.class_error import class_error, class_error_bounds
 from attnbook.open_questions.more_classes.class_flow import (
     class_flow_rates,
@@ -28,7 +27,6 @@ from attnbook.single_head.svm import hard_margin
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from bookkit.claims import Verdict
 from tests.bad_input import refusing
 
 F64 = torch.float64
@@ -259,36 +257,6 @@ def test_for_two_classes_the_error_is_the_exact_integral():
     pairs, low, high = class_error_bounds(v, p, new)
     close(low, high, 1e-12)
     assert (pairs.diagonal(dim1=1, dim2=2) == -torch.inf).all()
-
-
-# --- label noise in two steps ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.weekly
-def test_claims_that_need_more_draws_are_judged_on_numbers():
-    """The negative control goes the other way on a study with each of this one's draws five times."""
-
-    def five_times(values):  # draws on the first axis
-        return np.tile(values, (5,) + (1,) * (np.ndim(values) - 1))
-
-    study, late = classes_study(40, 8000, 0.05, steps=120, draws=4, seed=3), {}
-    for K, row in study.late.items():
-        x = five_times(row.fates.x)
-        late[K] = dataclasses.replace(row, fates=dataclasses.replace(row.fates, x=x, attention=(x > 1) * 1.0))
-    many = dataclasses.replace(
-        study,
-        late=late,
-        two_steps={
-            K: dataclasses.replace(row, preference=np.tile(row.preference, (1, 5)))
-            for K, row in study.two_steps.items()
-        },
-        imbalance={step: five_times(values) for step, values in study.imbalance.items()},
-    )
-    for wanted in ("Q36", "Q38", "Q86"):
-        check = CLAIMS[wanted].check(many)
-        assert check.verdict is Verdict.HOLDS, (wanted, check.evidence)
-        assert check.has_power, (wanted, check.control)
-    assert len(CLAIMS) == 12
 
 
 # --- bad input ---------------------------------------------------------------------------------------------------------------

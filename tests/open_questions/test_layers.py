@@ -1,6 +1,5 @@
-"""Two layers: gradients, equivariance, what W = 0 means, thresholds of mixed tokens, errors, and the study behind the page."""
+"""Two layers: gradients, equivariance, what W = 0 means, thresholds of mixed tokens, and errors."""
 
-import dataclasses
 import itertools
 import math
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.second_layer.claims import CLAIMS
 from attnbook.open_questions.second_layer.layer_error import (
     log10_error_of_mixed_tokens,
     noise_phase_error,
@@ -27,7 +25,6 @@ from attnbook.open_questions.second_layer.study import FrozenRun, layers_law, la
 from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gaussian_start, gradient_descent
-from bookkit.claims import Verdict
 from tests.bad_input import refusing
 
 F64 = torch.float64
@@ -168,32 +165,6 @@ def test_exact_error_of_mixed_tokens_agrees_with_sampling(name):
     if name == "residual":
         other = 10 ** log10_error_of_mixed_tokens(path.v[-1], path.p[-1], sample, ARCHITECTURES["one layer"])
         assert float(((other - plain.value[0]) / plain.standard_error[0]).abs().min()) > 4
-
-
-# --- the page's study and claims ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.weekly
-def test_claims_that_need_more_draws_are_judged_on_numbers():
-    """The negative control goes the other way on a study with each of this one's draws five times."""
-
-    def all_five_times(run):  # arrays with the draws on the second axis
-        arrays = {name: value for name, value in vars(run).items() if isinstance(value, np.ndarray)}
-        return dataclasses.replace(run, **{name: np.tile(value, (1, 5)) for name, value in arrays.items()})
-
-    study = layers_study(steps=1000, draws=4, seed=3)
-    many = dataclasses.replace(
-        study,
-        limits={key: np.tile(values, 5) for key, values in study.limits.items()},
-        flips=np.tile(study.flips, 5),
-        frozen={key: all_five_times(run) for key, run in study.frozen.items()},
-        trained={key: all_five_times(run) for key, run in study.trained.items()},
-    )
-    for wanted in ("Q39", "Q39b", "Q89c"):
-        check = CLAIMS[wanted].check(many)
-        assert check.verdict is Verdict.HOLDS, (wanted, check.evidence)
-        assert check.has_power, (wanted, check.control)
-    assert len(CLAIMS) == 6
 
 
 RESIDUAL = ARCHITECTURES["residual"]

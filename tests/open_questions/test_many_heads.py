@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -31,43 +32,18 @@ from attnbook.single_head.long_run import law_at, orthogonal_sample
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent, train_heads
-from bookkit.claims import Verdict
 from tests.bad_input import refusing
 
 FAR = SignalNoiseLaw(80, 16_000, 32.0, 0.05)
 
 
-@pytest.fixture(scope="module")
-def study():
-    return random_starts_study(FAR, 3, sizes=(0.1, 1.0), steps=1000, draws=8, seed=1)
-
-
-@pytest.mark.weekly
-def test_near_the_threshold_two_claims_are_outside_their_regime(study):
-    moved = dataclasses.replace(study, law=dataclasses.replace(FAR, signal_norm=21.0))
-    for id in ("Q10", "Q44"):
-        assert CLAIMS[id].check(moved).verdict is Verdict.OUTSIDE
-        assert CLAIMS[id].check(moved).violated.startswith("needs x > 1.5 x* = 1.63; here 1.05")
+@pytest.mark.parametrize("id", ["Q10", "Q44"])
+def test_near_the_threshold_two_claims_are_outside_their_regime(id):
+    near = SimpleNamespace(law=dataclasses.replace(FAR, signal_norm=21.0))
+    assert CLAIMS[id].violation(near).startswith("needs x > 1.5 x* = 1.63; here 1.05")
 
 
 # --- from zero --------------------------------------------------------------------------------------------------------------
-
-
-def _autograd_heads(sample, name, step_size, steps, heads):
-    """The variant written out, gradients by autograd: effective values and the p_h after `steps` steps."""
-    m = sample.tokens.shape[-1]
-    shared, scale = VARIANTS[name].shared_values, {"sum": 1.0, "mean": 1 / heads, "root": heads**-0.5}
-    c = scale[name.split()[-1] if name != "root sum" else "root"]
-    v = torch.zeros(sample.runs, 1 if shared else heads, m, dtype=torch.float64, requires_grad=True)
-    p = torch.zeros(sample.runs, heads, m, dtype=torch.float64, requires_grad=True)
-    for _ in range(steps):
-        weights = torch.softmax(torch.einsum("rntm,rhm->rhnt", sample.tokens, p), -1)
-        each = torch.einsum("rhnt,rntm,rhm->rhn", weights, sample.tokens, v.expand(-1, heads, -1))
-        loss = torch.nn.functional.softplus(-sample.labels * c * each.sum(1)).mean(-1).sum()
-        with torch.no_grad():
-            moves = torch.autograd.grad(loss, (v, p))
-            v, p = ((x - step_size * g).requires_grad_() for x, g in zip((v, p), moves, strict=True))
-    return (c * v.expand(-1, heads, -1).sum(1)).detach(), p.detach()
 
 
 @pytest.mark.parametrize(("name", "value", "attention"), [
@@ -75,15 +51,13 @@ def _autograd_heads(sample, name, step_size, steps, heads):
 ])  # fmt: skip
 def test_heads_from_zero_are_one_head(name, value, attention):
     sample = SignalNoiseLaw(9, 300, 7.0, 0.1).draw(2, 2)
-    V, p = _autograd_heads(sample, name, 0.4, 4, 3)
     assert VARIANTS[name].one_head_steps(0.4, 3) == pytest.approx((0.4 * value, 0.4 * attention))
     one = gradient_descent(sample, 0.4 * value, 4, attention_step_size=0.4 * attention)
-    torch.testing.assert_close(one.v[-1], V, rtol=1e-10, atol=1e-13)
-    for h in range(3):
-        torch.testing.assert_close(one.p[-1], p[:, h], rtol=1e-10, atol=1e-13)
     path = VARIANTS[name].train(sample, 0.4, 4, 3)
     many = VARIANTS[name].as_one_head(path)
-    torch.testing.assert_close(many.v[-1], V, rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(many.v[-1], one.v[-1], rtol=1e-10, atol=1e-13)
+    for h in range(3):
+        torch.testing.assert_close(path.p[-1, :, h], one.p[-1], rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(many.attention_on_signal, one.attention_on_signal, rtol=1e-10, atol=1e-13)
     assert equal_heads(path) < 1e-14
 

@@ -1,4 +1,4 @@
-"""Rules side by side: matched steps, milestones, schedules, fates; dense equals reduced for every rule that may; the claims."""
+"""Rules side by side: matched steps, milestones, schedules, fates."""
 
 import math
 
@@ -15,34 +15,11 @@ from attnbook.open_questions.outcomes import matched_step, rule_fates
 from attnbook.single_head.long_run import law_at, train
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.rules import (
-    BLOCK_NORMALISED,
-    GRADIENT_DESCENT,
-    NORMALISED,
-    SIGN_DESCENT,
-    heavy_ball,
-    nesterov,
-    stochastic,
-)
+from attnlib.single_head.rules import GRADIENT_DESCENT, SIGN_DESCENT, stochastic
 from attnlib.single_head.training import train_heads
 from tests.bad_input import refusing
 
 LAW = SignalNoiseLaw(12, 90, 7.0, 0.1)
-INVARIANT = (GRADIENT_DESCENT, heavy_ball(0.8), nesterov(0.7), NORMALISED, BLOCK_NORMALISED, stochastic(4))
-
-
-@pytest.mark.parametrize("rule", INVARIANT, ids=str)
-def test_dense_equals_reduced_for_every_rule_that_commutes_with_rotations(rule):
-    sample = LAW.draw(2, 3)
-    # Small enough that no weight is 1 to rounding: there the vectors' gradient of p is rounding too, and would be normalised.
-    size = (0.3 if rule.prepare else 3) * matched_step(sample, rule)
-    reduced = train_heads(sample, size, 9, rule=rule).single()
-    for basis in ("axis", "flat", "random"):
-        dense = train_heads(dense_copy(sample, basis), size, 9, rule=rule, method="vectors").single()
-        torch.testing.assert_close(dense.margins, reduced.margins, rtol=1e-9, atol=1e-9)
-        torch.testing.assert_close(dense.attention_on_signal, reduced.attention_on_signal, rtol=1e-9, atol=1e-9)
-        error = log10_clean_error(dense.v[-1], dense.p[-1], dense_copy(sample, basis))
-        torch.testing.assert_close(error, log10_clean_error(reduced.v[-1], reduced.p[-1], sample), rtol=1e-8, atol=1e-8)
 
 
 def test_milestones_are_the_first_rows_that_qualify():

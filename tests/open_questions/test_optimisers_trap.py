@@ -36,10 +36,9 @@ def orthogonal_data():
     return tokens, torch.tensor(labels, dtype=torch.float64), torch.tensor(classes), d
 
 
-def descend(tokens, labels, batches, size):
+def descend(tokens, labels, batches, size, start=None):
     """Plain gradient descent with autograd, one batch after the other; v and p after the last."""
-    v = torch.zeros(tokens.shape[-1], dtype=torch.float64)
-    p = torch.zeros_like(v)
+    v, p = start or torch.zeros(2, tokens.shape[-1], dtype=torch.float64)
     for batch in batches:
         v.requires_grad_(), p.requires_grad_()
         weights = torch.softmax(tokens[batch] @ p, -1)
@@ -73,12 +72,7 @@ def test_descent_after_the_pass_is_gradient_descent_on_all():
     batches = [torch.arange(b * count, (b + 1) * count) for b in range(BATCHES)]
     # A full-batch step has its own step size: two calls, the second from where the first one ended.
     v, p = descend(tokens, labels, batches, theta * count / d)
-    for _ in range(4):
-        v.requires_grad_(), p.requires_grad_()
-        weights = torch.softmax(tokens @ p, -1)
-        softplus(-labels * (weights * (tokens @ v)).sum(-1)).mean().backward()
-        step = size * len(labels) / d
-        v, p = (v - step * v.grad).detach(), (p - step * p.grad).detach()
+    v, p = descend(tokens, labels, 4 * [torch.arange(len(labels))], size * len(labels) / d, (v, p))
     clean = torch.tensor([i for i in range(len(labels)) if i % PER < PER - 1])
     expected = torch.softmax(tokens[clean] @ p, -1)[:, 0].mean().item()
     found = pass_then_descent(X, ETA, theta, BATCHES, schedule=((size, 4),))

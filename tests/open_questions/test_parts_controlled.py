@@ -115,6 +115,11 @@ def benign(*shares: float) -> Study:
     return Study(benign={(200, eta): _around(share).numpy() for eta, share in found})
 
 
+def late_ends(boundary: float) -> Study:
+    x = np.tile(np.geomspace(0.5, 3, 8), (DRAWS, 1))
+    return Study(late={K: Study(fates=Study(x=x, on_signal=x > boundary)) for K in (2, 3, 5, 10)})
+
+
 def unequal(end: tuple[float, float], early: tuple[float, float]) -> Study:
     errors = {1000: end, 2: early}
     return Study(imbalance={step: np.stack([_around(e).numpy() for e in pair], 1) for step, pair in errors.items()})
@@ -332,6 +337,7 @@ half, whole = (0.0, 1.0, 0.5, 0.9), (0.0, 1.0, 0.9, 0.3)  # of `factors`
         (NOISE["Q75"], traces(-3.0, 1.0), [traces(-2.0, 1.6), traces(-3.9, 1.3)]),
         (NOISE["Q74"], spike(1.0, 2), [spike(1.0, 1), spike(2**0.5, 2)]),
         (CLASSES["Q36"], preference(0.05, 0.9, 1.0), [preference(0.9, 0.05, 1.0), preference(1.0, 0.9, 0.05)]),
+        (CLASSES["Q86"], late_ends(1.0), [late_ends(2.0)]),
         (CLASSES["Q37"], benign(0.4, 0.2, 0.1), [benign(0.1, 0.2, 0.4)]),
         (CLASSES["Q38"], unequal((-80, -1), (-50, -20)), [unequal((-50, -20), (-80, -1)), unequal((-1, -80), (-1, -1))]),
         (starts.CLAIMS["Q10"], alike((0.01, 0.002), (0.1, 0.05)),
