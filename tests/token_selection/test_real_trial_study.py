@@ -6,6 +6,7 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from scipy import stats
 
 from attnbook.draws import Estimate
 from attnbook.token_selection.real_data.plans import PLANS
@@ -14,6 +15,7 @@ from attnbook.token_selection.real_data.trial_claims import CLAIMS
 from attnbook.token_selection.real_data.trial_figures import draw_trial
 from attnbook.token_selection.real_data.trial_study import AUTHORS, cheapest, trained_here, trial_study
 from bookkit.claims import Verdict
+from tests.house import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +41,33 @@ def test_fractions_fits_and_accuracies_come_from_the_files(study):
         assert row.percent("head_only") == pytest.approx(100 * np.mean([c["head_only"] for c in cells]))
         assert row.seconds == pytest.approx(sum(c["seconds"] for c in cells))
         assert (row.way == AUTHORS) == (PLANS[row.table.name].batch[row.n] == 16)
+
+
+@pytest.mark.parametrize("name", ["cifar10_lite0", "mnist_lite0", "ag_news_mpnet", "trec_mpnet"])
+def test_what_the_page_says_at_the_noise_of_the_published_runs(name):
+    """F at eta = 0.2 alone; its interval from seeds, pictures left out and what both have in common, by hand."""
+    cells = [c for c in json.loads((TABLES / f"{name}.json").read_text("utf-8"))["cells"] if c["n"] == 200]
+    classes = {"trec": 6, "ag_news": 4}.get(name.removesuffix("_mpnet"), 10)
+    fractions, moved = [], np.zeros((5, 10_000))
+    for r, cell in enumerate(cells):
+        tested, clean, _, noisy, _ = (
+            np.unpackbits(np.frombuffer(bytes.fromhex(x), np.uint8)) for x in (cell["tested"], *cell["hits"])
+        )
+        rows = np.flatnonzero(tested)
+        hits = np.stack([clean, noisy])[:, : len(rows)].astype(int)
+
+        def fraction(a):
+            return (a[0] - a[1]) / (0.2 * (a[0] - (1 - a[0]) / (classes - 1)))
+
+        fractions.append(fraction(hits.mean(1)))
+        left_out = (hits.sum(1, keepdims=True) - hits) / (len(rows) - 1)
+        moved[r, rows] = (fraction(left_out) - fractions[-1]) / 5
+    seeds, pictures, both = np.var(fractions, ddof=1) / 5, (moved.sum(0) ** 2).sum(), (moved**2).sum()
+    variance = max(seeds + pictures - both, seeds, pictures)
+    half = stats.t.ppf(0.975, 4 * (variance / seeds) ** 2) * variance**0.5
+    said = rf"${np.mean(fractions):.2f}\pm{half:.2f}$ on "
+    page = (ROOT / "notebooks" / "token_selection" / "09_a_fair_trial.md").read_text("utf-8")
+    assert said in page.split("*Beside the published runs*")[1].split("theirs")[0], said
 
 
 def with_fraction(row, value, half, fit=1.0):
