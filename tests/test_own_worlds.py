@@ -37,6 +37,7 @@ from attnbook.open_questions.noise_laws.rate import RateRow
 from attnbook.open_questions.optimisers import claims as optimisers
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.beyond_two_steps.claims_trap import DIMENSIONS, TRAP_CLAIMS
+from attnbook.single_head.max_margin import claims as margin
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
 from attnbook.single_head.phase_theory import preference_spread
@@ -178,6 +179,25 @@ def _(factor, patch):
 def _(factor, patch):
     found = {"query_signal": full(factor, 2), "query": full(factor)}
     return Columns(found, query_signal_formula=full(1.0, 2), query_formula=full(1.0))
+
+
+@case(MARGIN["M14"], (0.99, 0.1), (0.1, 0.99))
+def _(cosines, patch):
+    both = zip(("above_cosine", "above_rival_cosine"), (full(one, 2) for one in cosines), strict=True)
+    found = Columns(both, above_ratio=torch.tensor([0.95, 0.98], dtype=torch.float64).expand(DRAWS, 2))
+    patch(margin, "_sizes", lambda _: torch.tensor([2.0, 4.0], dtype=torch.float64))
+    return found
+
+
+@case(MARGIN["M20"], (0.45, 1e-9), (1e-9, 0.45))
+def _(errors, patch):
+    return dict(zip(("low_error", "above_error"), (full(error, 2).log10() for error in errors), strict=True))
+
+
+@case(MARGIN["M26"], (1.0, 1.1), (1.1, 1.0))
+def _(formulas, patch):
+    exact, predicted = (full(formula) for formula in formulas)
+    return {"threshold_measured": full(1.0), "threshold_exact": exact, "threshold_predicted": predicted}
 
 
 @case(MARGIN["M16"], 1.0, 1.15)

@@ -1,11 +1,10 @@
 """Mean field: exact where the noise is exactly orthogonal, and the limit of large d where it is not."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.long_run import orthogonal_sample
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.closed_form import two_steps
@@ -15,15 +14,6 @@ from attnlib.single_head.training import gradient_descent
 from tests.bad_input import refusing
 
 
-def _orthogonal_sample(n, d, rho, eta, seed):
-    """A sample whose noise tokens are exactly orthogonal with |xi|^2 = d: mean field must be exact there."""
-    sample = SignalNoiseLaw(n, d, rho, eta).draw(seed)
-    tokens = sample.tokens.clone()
-    tokens[0, :, 1] = 0
-    tokens[0, range(n), 1, range(2, 2 + n)] = np.sqrt(d)
-    return replace(sample, tokens=tokens)
-
-
 def _spread(sample, clean, noisy):
     """Sample by sample, from numbers of clean and flipped samples by class."""
     return torch.where(sample.noisy, noisy.gather(1, sample.signal_class), clean.gather(1, sample.signal_class))
@@ -31,7 +21,7 @@ def _spread(sample, clean, noisy):
 
 def test_mean_field_is_exact_for_orthogonal_noise():
     n, d, rho, step = 17, 90, 5.0, 1.3
-    sample = _orthogonal_sample(n, d, rho, 0.3, seed=2)
+    sample = orthogonal_sample(SignalNoiseLaw(n, d, rho, 0.3), seed=2)
     clean, noisy = sample.counts()
     field = mean_field(sample.law, step, clean, noisy)
     path, closed = gradient_descent(sample, step, 2), two_steps(sample, step)
@@ -97,7 +87,7 @@ def test_normalised_noise_is_the_same_problem_in_other_units():
 
 def test_mean_field_error_is_exact_for_orthogonal_noise_and_close_at_finite_d():
     n, d, rho, step = 40, 400, 9.0, 0.4
-    sample = _orthogonal_sample(n, d, rho, 0.1, seed=3)
+    sample = orthogonal_sample(SignalNoiseLaw(n, d, rho, 0.1), seed=3)
     path = gradient_descent(sample, step, 2)
     exact = log10_clean_error(path.v[2], path.p[2], sample)
     torch.testing.assert_close(mean_field_log10_error(sample.law, step, *sample.counts()), exact, rtol=1e-9, atol=1e-10)

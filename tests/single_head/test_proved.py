@@ -344,7 +344,7 @@ def test_intervals_hold_the_exact_values(plain):
     assert plain.root((-2.0, 3.0))[0] == 0
     everything = (-math.inf, math.inf)
     assert plain.mul((0.0, 1.0), everything) == plain.mul((0.0, 0.0), everything) == everything
-    assert plain.add(everything, (1e308, 1e308)) == everything
+    assert plain.add(everything, (1e308, 1e308)) == plain.add((1e308, 1e308), (1e308, 1e308)) == everything
     assert plain.exp((-1e4, 1e4)) == (0, math.inf)
     assert plain.div((1.0, 1.0), (0.0, 2.0))[1] == math.inf
 

@@ -18,59 +18,6 @@ from attnlib.single_head.population import clean_error_conditioned, log10_error_
 from attnlib.single_head.training import gram_descent
 
 
-def plain_two_steps(noise, classes, y, rho2, beta):
-    """Tokens, v, p and margins after two steps in the coordinates of the signals and all D of the noise, by softmax gradients."""
-    n, m, D = noise.shape
-    x = np.zeros((n, m + 1, 2 + D))
-    x[np.arange(n), 0, classes], x[:, 1:, 2:] = math.sqrt(rho2), noise
-    v, p = np.zeros((2, 2 + D))
-    for _ in range(2):
-        s = np.exp(x @ p)
-        s /= s.sum(1, keepdims=True)
-        f = (s * (x @ v)).sum(1)
-        pull = beta / n * y / (1 + np.exp(y * f))
-        v, p = v + np.einsum("i,it,itm->m", pull, s, x), p + np.einsum("i,it,itm->m", pull, s * (x @ v - f[:, None]), x)
-    s = np.exp(x @ p)
-    return x, v, p, y * (s * (x @ v)).sum(1)
-
-
-@pytest.mark.parametrize(("n", "T", "D", "snr", "a"), [
-    (6, 2, 50, 0.5, 2.0), (5, 3, 40, 0.7, 5.0), (7, 5, 200, 0.2, 1.0), (4, 3, 6, 1.0, 0.3), (9, 9, 300, 0.4, 8.0),
-])  # fmt: skip
-def test_two_steps_are_what_the_independent_variables_give(n, T, D, snr, a):
-    """(r, z, Q, N) are read off the drawn noise; from them alone come all scores, norms and signs of margins, to 8 digits."""
-    rng, d, m = np.random.default_rng(n), D + 2, T - 1
-    N, rho2, h = n * m, snr**2 * d, a * snr**2
-    classes, zeta = rng.integers(0, 2, n), np.where(rng.random(n) < 0.3, -1.0, 1.0)
-    truth = 1.0 - 2 * classes
-    y, noise = truth * zeta, rng.standard_normal((n, m, D))
-    x, v, p, margins = plain_two_steps(noise, classes, y, rho2, 2 * n * T * a / d)
-    eta = y[:, None, None] * noise
-    main = eta.sum((0, 1)) / math.sqrt(N)
-    r, e = np.linalg.norm(main) / math.sqrt(d), main / np.linalg.norm(main)
-    z, rest = eta @ e - r * math.sqrt(d / N), eta - (eta @ e)[..., None] * e
-    b = h * np.array([zeta[classes == k].sum() for k in (0, 1)])[classes]
-    w = tokens.weights(b, r**2 + r * math.sqrt(N / d) * z, zeta, a)
-    scores, lengths = [], []
-    for weight in (np.repeat(w.phi[:, None], m, 1), y[:, None] * w.noise):
-        spread = weight - weight.mean()
-        norm = (spread**2).sum()
-        s = np.einsum("it,itk->k", spread, rest)
-        Q = s @ s / norm
-        normal = (rest @ s - spread * Q) / np.sqrt(Q * ((1 - 1 / N) * norm - spread**2))
-        found, square = tokens.weighted_scores(weight, r, z, d, Q, normal)
-        scores.append(a * found)
-        lengths.append(a * math.sqrt(square / d))
-    t, q = scores[0], y[:, None] * scores[1]
-    value, query = (h * np.array([c[classes == k].sum() for k in (0, 1)])[classes] for c in (zeta * w.phi, w.signal))
-    close = {"rtol": 1e-8, "atol": 1e-10}
-    np.testing.assert_allclose(t, y[:, None] * (x[:, 1:] @ v), **close)
-    np.testing.assert_allclose(q, x[:, 1:] @ p, **close)
-    np.testing.assert_allclose(lengths, [np.linalg.norm(v[2:]), np.linalg.norm(p[2:])], **close)
-    np.testing.assert_allclose([value, query], [truth * (x[:, 0] @ v), x[:, 0] @ p], **close)
-    np.testing.assert_array_equal(zeta * np.exp(query) * value + (np.exp(q) * t).sum(1) > 0, margins > 0)
-
-
 @pytest.mark.parametrize("m", [1, 2, 4, 8])
 @pytest.mark.parametrize(
     ("S", "omega", "angle"), [(1.5, 0.05, -0.7), (4.0, 0.4, 0.7), (2.5, 0.0, 0.0), (1.0, 0.01, 0.9)]
@@ -146,29 +93,6 @@ def test_the_bounds_are_those_of_the_theorems(T, multiple):
         )
         assert found.error == pytest.approx(above(less * scale / (3.2 * a), 1.07 * a**2 * width / scale, m), **exact)
         assert 0 < found.error < 1
-
-
-def test_the_scores_have_the_law_of_the_independent_variables():
-    """Clean labels, T = 3: one noise token's scores and both norms, drawn from (r, z, Q, N) and by training; n and D are small."""
-    rng, n, m, D, snr, a, draws = np.random.default_rng(3), 6, 2, 10, 0.5, 6.0, 2000
-    N, d, h = n * m, D + 2, a * snr**2
-    classes, b = np.repeat([0, 1], 3), np.full(6, 3 * h)
-    y = 1.0 - 2 * classes
-    law, seen = np.empty((2, draws, 4))
-    for draw in range(draws):
-        noise = rng.standard_normal((n, m, D))
-        _, v, p, _ = plain_two_steps(noise, classes, y, snr**2 * d, 2 * n * 3 * a / d)
-        seen[draw] = noise[0, 0] @ v[2:], noise[0, 0] @ p[2:], np.linalg.norm(v[2:]), np.linalg.norm(p[2:])
-        r, z = math.sqrt(rng.chisquare(D) / d), rng.standard_normal((n, m))
-        z -= z.mean()
-        w = tokens.weights(b, r**2 + r * math.sqrt(N / d) * z, np.ones(n), a)
-        pair = [
-            tokens.weighted_scores(weight, r, z, d, rng.chisquare(D - 1), rng.standard_normal((n, m)))
-            for weight in (np.repeat(w.phi[:, None], m, 1), y[:, None] * w.noise)
-        ]
-        law[draw] = *(a * score[0, 0] for score, _ in pair), *(a * math.sqrt(square / d) for _, square in pair)
-    for mine, theirs in zip(law.T, seen.T, strict=True):
-        assert stats.ks_2samp(mine, theirs).pvalue > 1e-3
 
 
 def trained(law, a, runs, seed):

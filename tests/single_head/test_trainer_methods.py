@@ -56,15 +56,6 @@ def test_every_implementation_follows_the_readable_method(chosen, rule, monkeypa
     )
 
 
-def test_equal_heads_are_one_head_with_other_step_sizes():
-    """From zero, H heads are one head with (H beta, beta / H)."""
-    data = sample(2, 0)
-    many = train_heads(data, 0.02, 300, heads=4, record=[300])
-    one = train_heads(data, 0.08, 300, attention_step_size=0.005, record=[300])
-    assert (many.margins - one.margins).abs().max() < 1e-11
-    assert torch.equal(many.p[:, :, 0], many.p[:, :, 3])
-
-
 def test_more_signals_than_two():
     data = sample(2)
     third = torch.as_tensor(np.random.default_rng(3).standard_normal((2, 2, data.tokens.shape[-1])))
@@ -87,14 +78,6 @@ def test_batches_of_runs_change_nothing(rule, monkeypatch):
     whole = train_heads(data, sizes, 30, **run)
     monkeypatch.setattr(batches, "free_bytes", lambda device: 2 * 24 * 18 * 18)
     assert_same_path(train_heads(data, sizes, 30, **run), whole, 1e-13)
-
-
-def test_a_run_is_the_same_alone():
-    """Bits: in company, and as one of a longer draw."""
-    data = sample(4, 0)
-    run = {"rule": rules.stochastic(3), "heads": 2, "attention_map": maps.SIGMOID}
-    together, alone = train_heads(data, 0.1, 25, **run), train_heads(data.run(2), 0.1, 25, **run)
-    assert torch.equal(together.margins[:, 2:3], alone.margins)
 
 
 def test_attention_of_clean_samples_is_a_mean_head_by_head():

@@ -31,18 +31,6 @@ def weights(b: Floats, one_plus_eps: Floats, zeta: Floats, a: float) -> Weights:
     return Weights(1 + 2 * g, 2 * g * (zeta * b - margin), 2 * g[:, None] * (a * one_plus_eps - margin[:, None]))
 
 
-def weighted_scores(w: Floats, r: float, z: Floats, d: int, Q: float, normal: Floats) -> tuple[Floats, float]:
-    r"""$\frac1d\sum_Jw_J\eta_J\cdot\eta_I$ (n, m) and $\frac1d|\sum_Jw_J\eta_J|^2$, from weights (n, m) and the independent variables."""
-    N = w.size
-    alpha = math.sqrt(d / N) * r + z
-    mean, rest = w.mean(), w - w.mean()
-    own = 1 + (r**2 - 1 + r * math.sqrt(N / d) * z)
-    spread = np.sqrt(np.maximum((1 - 1 / N) * (rest**2).sum() - rest**2, 0))
-    along = (w * z).sum()
-    scores = w * Q / d + mean * (own - Q / d) + alpha * along / d + math.sqrt(Q) / d * spread * normal
-    return scores, (math.sqrt(N) * r * mean + along / math.sqrt(d)) ** 2 + (rest**2).sum() * Q / d
-
-
 # --- the limit of orthogonal noise, and theorem thm-tokens-strong around it ---------------------------------------------------
 
 
