@@ -53,34 +53,6 @@ def approximate_gradient(law: RegressionLaw, omega: object, mu: object) -> tuple
     return 2 * in_omega, 2 * (excess * omega + c * _overlap(law, omega, mu))
 
 
-def approximate_hessian(law: RegressionLaw, omega: object, mu: object) -> torch.Tensor:
-    r"""Second derivatives of the approximate loss, (..., 2H, 2H), in the order (omega_1 ... omega_H, mu_1 ... mu_H).
-
-    The formulas of `approximate_gradient` differentiated once more, with $E_{ij}=c\,e^{d\omega_i\omega_j}$:
-
-    $$ \tfrac12\partial_{\mu_i}\partial_{\mu_j}\tilde L=\omega_i\omega_j+E_{ij},\qquad
-       \tfrac12\partial_{\mu_i}\partial_{\omega_j}\tilde L=\omega_i\mu_j(1+dE_{ij})
-       +\delta_{ij}\Big[\mu^\top\omega-1+d\sum_kE_{ik}\mu_k\omega_k\Big], $$
-    $$ \tfrac12\partial_{\omega_i}\partial_{\omega_j}\tilde L=\mu_i\mu_j\big[1+dE_{ij}(1+d\omega_i\omega_j)\big]
-       +\delta_{ij}\,d^2\mu_i\sum_kE_{ik}\mu_k\omega_k^2 . $$
-    """
-    c, d, (omega, mu) = _noise_share(law), law.d, _heads(omega, mu)
-    row, column = omega.unsqueeze(-1), omega.unsqueeze(-2)
-    product = row * column
-    kernel = c * torch.exp(d * product)
-    in_mu = product + kernel
-    # d/d omega_j of (A mu - omega)_i: through omega_j in entry (i, j) of A, and for j = i through omega_i in all of row i.
-    mixed = row * mu.unsqueeze(-2) + d * kernel * row * mu.unsqueeze(-2)
-    own_row = (mu * omega).sum(-1, keepdim=True) - 1 + d * (kernel * (mu * omega).unsqueeze(-2)).sum(-1)
-    mixed = mixed + torch.diag_embed(own_row)
-    # d/d omega_j of (mu'omega - 1) mu_i + d mu_i sum_k E_ik mu_k omega_k: through omega_j, and for j = i through omega_i in all E_ik.
-    own_scale = d**2 * mu * (kernel * (mu * omega**2).unsqueeze(-2)).sum(-1)
-    weights = mu.unsqueeze(-1) * mu.unsqueeze(-2)
-    in_omega = weights * (1 + d * kernel * (1 + d * product)) + torch.diag_embed(own_scale)
-    top = torch.cat([in_omega, mixed.mT], -1)
-    return 2 * torch.cat([top, torch.cat([mixed, in_mu], -1)], -2)
-
-
 def best_mu(law: RegressionLaw, omega: object) -> torch.Tensor:
     r"""$\mu^*(\omega)=A^{-1}\omega$, (..., H), the minimiser in mu at fixed omega; where heads coincide, the one of smallest norm."""
     c, (omega, _) = _noise_share(law), _heads(omega, omega)

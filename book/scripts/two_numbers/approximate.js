@@ -3,7 +3,7 @@
  *
  *     risk / d = 1 - 2 m1 + m1^2 + c sum_hk mu_h mu_k exp(d omega_h omega_k),   m1 = sum_h omega_h mu_h,   c = (1 + sigma^2) / L;
  *
- * attnbook.in_context.approximate: approximate_risk, approximate_gradient, approximate_hessian (times d).
+ * attnbook.in_context.approximate: approximate_risk, approximate_gradient and its derivatives (times d).
  */
 export class Approximate {
   constructor({d, length, sigma}) {
