@@ -9,7 +9,6 @@ import torch
 from attnbook.token_selection.theory import (
     benign_clock,
     n_d_snr_fourth,
-    n_snr_squared,
     selection_time,
     uniform_attention_accuracy,
 )
@@ -42,13 +41,6 @@ def test_the_study_is_what_it_says(study):
 
 
 NOISE = np.exp(0.02 * np.array([0.0, 1.0, -1.0, 0.5, -0.5]))
-
-
-def steeper(study, name):
-    """The study with 0.35 added to the exponent of one axis of the clock."""
-    axis = study.clock[name]
-    tau = axis.found.tau * (axis.values[:, None] / axis.values[0]) ** 0.35
-    return replace(study, clock=study.clock | {name: Axis(axis.values, replace(axis.found, tau=tau))})
 
 
 def misfit(study, name, value):
@@ -98,19 +90,10 @@ def unharmed(study):
     return replace(study, harmed=replace(study.harmed, error=error))
 
 
-def bent(power):
-    return lambda law: 6.0 / n_snr_squared(law) ** power
-
-
 WORLDS = [
-    *((id, lambda study, axis=axis: steeper(study, axis), Verdict.FAILS) for id, axis in (
-        ("TS31", "step_size"), ("TS32", "signal_norm"), ("TS32", "head_scale"),
-        ("TS33", "weight_scale"), ("TS34", "d"), ("TS34", "d at fixed variance"))),
     ("TS31", lambda study: replace(study, centre=replace(study.centre, law=replace(study.centre.law, signal_norm=10.0))), Verdict.OUTSIDE),
     *(("TS36", lambda study, wrong=wrong: misfit(study, *wrong), Verdict.FAILS) for wrong in (
         ("noisy_fitted", 1.0), ("clean_fitted", 0.9), ("error", 0.02), ("fresh_attention", 0.3))),
-    ("TS38", lambda study: sharp_with(study, bent(1.0)), Verdict.HOLDS),
-    ("TS38", lambda study: sharp_with(study, bent(1.4)), Verdict.FAILS),
     ("TS38c", lambda study: sharp_with(study, lambda law: closed(law) + 0.4), Verdict.HOLDS),
     ("TS38c", lambda study: sharp_with(study, lambda law: 1.04 * closed(law)), Verdict.FAILS),
     ("TS38d", lambda study: sharp_with(study, closed), Verdict.HOLDS),

@@ -116,9 +116,9 @@ def harmful(study, where):
 
 WORLDS = [
     ("TS41", altered("loss", lambda x: 0.98 * x), Verdict.FAILS), ("TS42", altered("train_loss", lambda x: 0.98 * x), Verdict.FAILS),
-    ("TS44", altered("clean_fitted", lambda x: 0.98 * x), Verdict.FAILS), ("TS45", altered("noisy_fitted", lambda x: 0.5), Verdict.FAILS),
+    ("TS44", altered("clean_fitted", lambda x: 0.98 * x), Verdict.FAILS),
     ("TS47", mean_fields_attention, Verdict.HOLDS), ("TS47", lambda study: mean_fields_attention(study, 0.05), Verdict.FAILS),
-    ("TS48", border(2.0), Verdict.HOLDS), ("TS48b", border(2.0), Verdict.FAILS), ("TS48", border(4.0), Verdict.FAILS),
+    ("TS48", border(2.0), Verdict.HOLDS), ("TS48b", border(2.0), Verdict.FAILS),
     ("TS46", by_margin, Verdict.HOLDS),
     ("TS46", lambda study: left_alone(study, np.ones((6, 7)), attention=0.9), Verdict.OUTSIDE),
     ("TS46b", noisy_head, Verdict.HOLDS), ("TS46b", lambda study: noisy_head(study, most=0.45), Verdict.FAILS),

@@ -66,20 +66,6 @@ def test_norm_and_fresh_accuracy_by_vectors(both):
         assert abs(ladder.fresh_softmax[r, k].item() - soft) < allowed
 
 
-def test_the_two_readouts_differ_where_scores_are_small():
-    """Scores of order one: soft attention averages, the largest score gambles."""
-    law = TokenLaw(6, 40, 5, 1.2, weak_signal=0.3, noise_std=0.8, label_noise=1 / 3)
-    sample, count = law.draw(5), 40_000
-    ladder = constructed(gram_of(sample, Start()), (0.01,), count=count)
-    points, true = law.draw_fresh(count, 6)
-    z, values = points @ direction(sample, 0, 0.01), points @ sample.head
-    hard = (values.gather(1, z.argmax(1, keepdim=True))[:, 0] * true > 0).double().mean().item()
-    soft = ((torch.softmax(z, -1) * values).sum(-1) * true > 0).double().mean().item()
-    assert abs(hard - soft) > 0.03
-    assert ladder.fresh_argmax[0, 0].item() == pytest.approx(hard, abs=0.012)
-    assert ladder.fresh_softmax[0, 0].item() == pytest.approx(soft, abs=0.012)
-
-
 def test_memorised_share_has_its_half_at_the_lower_line():
     law = TokenLaw(100, 10_000, 8, 20.0, weak_signal=0.2)
     value = 0.5 * math.erfc(-0.2 * 20 / 2)  # Phi(rho |mu| / sqrt 2)

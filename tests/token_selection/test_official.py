@@ -52,12 +52,6 @@ def _forces(z: torch.Tensor, sample) -> torch.Tensor:
     return -torch.autograd.grad(loss, z)[0]
 
 
-def test_fresh_points_share_nothing_with_the_training_noise():
-    training = leaked_sample(LAW, 4).tokens[0].flatten()
-    fresh, _ = LAW.draw_fresh(20, 4)
-    assert not np.isin(np.round(training.numpy(), 9), np.round(fresh.numpy(), 9)).any()
-
-
 def leak(law=LAW, **changes):
     return leaked_test(law, **({"seed": 0, "step_size": 0.1, "steps": 1, "test_size": 8} | changes))
 

@@ -22,7 +22,6 @@ from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.setups import head_confidence, scale_head
 from attnbook.token_selection.real_data.tables import read_table, stored_tables
-from attnlib.token_selection.law import TokenLaw
 from tests.bad_input import refusing_changes
 from tests.token_selection.test_real_frozen import random_layer, some_weights
 
@@ -100,24 +99,6 @@ def test_a_small_case_by_loops():
     np.testing.assert_allclose(single, found, rtol=1e-5)
     moved = signal_and_noise(torch.from_numpy(3 * x + 7), torch.from_numpy(labels))
     np.testing.assert_allclose(moved, [9 * signal, 9 * trace, whole / square], rtol=1e-10)
-
-
-def test_part_iis_own_law_gives_back_its_snr():
-    law = TokenLaw(n=60, d=40, tokens=4, signal_norm=4.5, noise_std=1.3)
-    sample = law.draw(seed=0, runs=30)
-    found = []
-    for run in range(30):
-        labels = (sample.labels.true[run] > 0).long()
-        found.append(signal_and_noise(sample.tokens[run, :, 0], labels))
-    signal, noise, dimension = np.array(found).T
-    for values, true in ((signal, 4.5**2), (noise, 1.3**2 * 40), (dimension, 40)):
-        assert abs(values.mean() - true) < 4 * values.std(ddof=1) / 30**0.5 + 0.005 * true
-    one = Effective(signal.mean(), noise.mean(), dimension.mean(), 1.0, 0.0, 1.0)
-    assert one.snr == pytest.approx(law.snr, rel=0.03)
-    assert law.snr == pytest.approx(4.5 / (1.3 * math.sqrt(40)))
-    # The confusing token carries a tenth of the signal: another token, another number.
-    weak = np.mean([signal_and_noise(sample.tokens[r, :, 1], (sample.labels.true[r] > 0).long())[0] for r in range(30)])
-    assert abs(weak - 0.45**2) < 1
 
 
 def test_a_signal_below_zero_counts_as_none():

@@ -1,4 +1,4 @@
-"""Predictions of the theory chapter against training, sampling, and arithmetic done a second time by hand."""
+"""Predictions of the theory chapter against the mean field, sampling, and arithmetic done a second time by hand."""
 
 import math
 
@@ -17,8 +17,6 @@ from attnbook.token_selection.fresh_selection import (
     selection_accuracy,
 )
 from attnbook.token_selection.mean_field import CLEAN, FLIPPED, mean_field
-from attnbook.token_selection.time_laws.horizon import train_flow
-from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from tests.bad_input import refusing
 
@@ -76,21 +74,6 @@ def test_first_half_constant_in_its_closed_limit_and_as_limit_of_the_mean_field(
         assert theory.first_half_constant(one) == pytest.approx(units, rel=2e-3)
     assert theory.first_half_constant(law()) == pytest.approx(128.03, abs=0.01)
     assert theory.first_half_constant(law(label_noise=0.5)) == math.inf
-
-
-@pytest.mark.parametrize(("changes", "tolerance"), [({"signal_norm": 100.0, "d": 4000}, 0.02), ({"d": 8000}, 0.04)])
-def test_first_half_time_is_that_of_training(changes, tolerance):
-    """Measured spread of one draw: 2 and 3 %; eight draws, so the tolerance is some three standard errors."""
-    one = law(**changes)
-
-    def done(state):
-        attention = torch.softmax(state.scores, -1)[..., 0]
-        return state.gram.labels.mean_over("clean", attention) >= 0.5
-
-    path = train_flow(draw_gram(one, 11, 8), steps=2000, largest_move=0.03, done=done)
-    assert (path.done > 0).all()
-    measured = path.trajectory.time[path.done, torch.arange(8)].mean().item()
-    assert measured == pytest.approx(theory.first_half_time(one, 1.0), rel=tolerance)
 
 
 def test_mean_field_signal_score_is_the_fixed_function_of_own_noise():
@@ -182,27 +165,6 @@ def test_hard_selection_and_its_accuracy_against_sampling():
     assert (values > 0).mean() == pytest.approx(selection_accuracy(1.4, one), abs=4.5 * 0.5 / math.sqrt(draws))
 
 
-@pytest.mark.parametrize(("signal_norm", "closed_within", "path_within"), [(200.0, 0.1, 0.1), (20.0, 1.5, 0.8)])
-def test_delay_is_that_of_training(signal_norm, closed_within, path_within):
-    """At 1/(n SNR^2) = 3, in nats of 22; the spread of a draw is 0.03 and 0.6 nats."""
-    one = law(signal_norm=signal_norm, d=int(60 * signal_norm**2))
-
-    def done(state):
-        scores = state.direction_on_signals * signal_norm
-        late = scores.mean(-1) > 1.5
-        out = torch.zeros_like(late)
-        for r in late.nonzero().flatten().tolist():
-            (up, down), noise = scores[r].tolist(), state.direction_norm_squared[r].item()
-            out[r] = bool(fresh_attention(one, up, down, noise)[0] + fresh_attention(one, down, up, noise)[0] >= 1)
-        return out
-
-    path = train_flow(draw_gram(one, 6, 4), steps=1500, done=done)
-    assert (path.done > 0).all()
-    measured = path.trajectory.time[path.done, torch.arange(4)].log().mean().item()
-    assert measured == pytest.approx(theory.selection_time(one, 1.0)[0], abs=closed_within)
-    assert measured == pytest.approx(math.log(theory.selection_path(one, 1.0).time[-1]), abs=path_within)
-
-
 @pytest.mark.parametrize("signal_norm", [20.0, 200.0])
 def test_closed_delay_is_that_of_the_mean_field_in_nats(signal_norm):
     """With all late gaps equal, or without the growth of p, it is off by 0.4 to 1.2 nats of 40 to 56."""
@@ -235,18 +197,11 @@ def test_leads_and_scores_solve_the_hard_margin_problem():
     assert in_span == pytest.approx(one.n * X @ weights / (one.noise_std**2 * one.d), rel=1e-10)
 
 
-def test_discrimination_in_its_limit_and_of_training():
+def test_discrimination_in_its_limit():
     faint = law(signal_norm=1e4, d=10**12)
     n_d = theory.n_d_snr_fourth(faint)
     limit = 0.5 * (0.82 - 1.2 / 8) * math.sqrt(8 / 7 * n_d)
     assert theory.late_discrimination(faint) == pytest.approx(limit, rel=2e-3)
-    one = law(signal_norm=60.0, d=36_000)  # n SNR^2 = 2
-    path = train_flow(draw_gram(one, 3, 4), steps=1200, record_every=1200).trajectory
-    measured = (path.direction_on_signals.mean(-1) * 60 / path.direction_norm_squared.sqrt())[-1].mean().item()
-    m, prompt = 1 / 3, path.prompt_norm_squared[-1].mean().item()  # part of |v|^2 is still off the span
-    assert measured == pytest.approx(
-        theory.late_discrimination(one) * math.sqrt((m + prompt) / (2 * m + prompt)), rel=0.06
-    )
 
 
 # The first version of the paper
