@@ -21,9 +21,12 @@ from attnbook.finite_data.study import CURVE, LARGE
 from attnbook.in_context.approximate import one_head_optimum
 from attnbook.in_context.circuits.claims import CLAIMS as CIRCUITS
 from attnbook.in_context.circuits.claims import PUBLISHED, _positive_sum
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.data_and_model import claims as model
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS as WIDER
+from attnbook.in_context.how_many_heads import claims as more_heads
 from attnbook.in_context.how_many_heads.claims import CLAIMS as MORE_HEADS
+from attnbook.in_context.training import claims as training
 from attnbook.in_context.training.claims import _PACE, _prints
 from attnbook.in_context.training.claims import CLAIMS as TRAINING
 from attnbook.in_context.two_numbers_per_head.claims import CLAIMS as TWO_NUMBERS
@@ -61,8 +64,8 @@ from attnlib.single_head.law import SignalNoiseLaw
 
 DRAWS = 80
 LAW = SignalNoiseLaw(100, 40_000, 30.0, 0.05)
-TIGHTER = {"C15", "E10", "I53", "K5", "N3", "S6", "TS45", "TS57", "TS58", "TS66", "TS79", "TS80"}
-WEAKER = {f"TS{number}" for number in range(71, 77)}
+TIGHTER = {"C15", "E10", "I53", "I62", "K5", "N3", "S6", "TS45", "TS57", "TS58", "TS66", "TS79", "TS80"}
+WEAKER = {"I67", *(f"TS{number}" for number in range(71, 77))}
 CASES = []
 
 
@@ -437,6 +440,27 @@ def history(runs=10, batch=0.13, **found):
     return Study(final=final, **(own | found))
 
 
+@case(TRAINING["I22"], 1.0, 1.1)
+def _(factor, patch):
+    patch(training, "_end", lambda history: (near(0.1407 * factor), near(3.179 * factor)))
+    patch(training, "untrapped", lambda history: "kept")
+    patch(training, "average_circuits", lambda _: {"kept": Study(omega=near(0.14 * factor), mu=near(3.18 * factor))})
+    return Study(full={2: Study(history=None)})
+
+
+@case(TRAINING["I26"], (0, 5), (5, 0))
+def _(differing, patch):
+    """Numbers that differ when resumed from all, and from the weights alone."""
+    whole = Study(experiment=Study(steps=9))
+    found = Study(interrupted_at=4, whole=whole, forgetful="", differing=lambda *other: differing[len(other)])
+    return Study(resumed=found)
+
+
+@case(TRAINING["I29"], (0.0, 0.1), (0.1, 0.0))
+def _(distances, patch):
+    return Study(decays=[Study(state={"weights": np.full(3, 1.0 + far)}) for far in (0.0, *distances)])
+
+
 @case(TRAINING["I23"], "published", "approximate", "larger")
 def _(world, patch):
     best = one_head_optimum(RegressionLaw(5, 40))
@@ -500,6 +524,24 @@ def _(excess, patch):
         omega=omega, risk=torch.ones(3).double(), lowest=lowest, lowest_error=torch.full((3,), 1e-6).double()
     )
     return Study(law=RegressionLaw(5, 40), valley=valley, pair_risk=range(40))
+
+
+@case(MORE_HEADS["I61"], 1.0, 1.1)
+def _(factor, patch):
+    patch(more_heads, "_against", lambda study, heads: near(2 * factor))
+    law = RegressionLaw()
+    return Study(stored_law=law, free=Study(risk_one=full(2 * float(debiased_gd_optimal_risk(law)))))
+
+
+@case(MORE_HEADS["I62"], (1.01, 0.99), (1.0005, 1.0))
+def _(ratios, patch):
+    patch(more_heads, "_against", lambda study, heads: full(ratios[heads == 8]))
+    return None
+
+
+@case(MORE_HEADS["I67"], 2.0, 8.0)
+def _(active, patch):
+    return Study(ends={heads: Study(active=full(active)) for heads in (4, 8)})
 
 
 @case(MORE_HEADS["I68"], (1e-5, 1e-2), (1e-2, 1e-5))

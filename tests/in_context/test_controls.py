@@ -23,6 +23,7 @@ from attnbook.in_context.training.claims import CLAIMS as TRAINING
 from attnbook.in_context.two_numbers_per_head import claims as two_numbers
 from attnbook.in_context.what_the_heads_compute.claims import CLAIMS as ESTIMATORS
 from attnlib.in_context.law import RegressionLaw
+from bookkit.rules import NothingToMeasure
 from tests.worlds import tighter, worlds
 
 
@@ -271,3 +272,14 @@ def test_claim_and_controls_each_hold_in_their_own_world(claim, study):
     others = (study(False), study(None)) if isinstance(claim.wrong, tuple) else (study(False),)
     compare = tighter if claim.id == "I47" else worlds  # its first control says more than the claim
     assert compare(claim, study(True), *others) == []
+
+
+def test_without_two_runs_that_cancel_there_is_nothing_to_measure():
+    none = Study(final=Study(trapped=torch.ones(5, dtype=torch.bool)))
+    with pytest.raises(NothingToMeasure, match="two runs or more whose heads cancel"):
+        TRAINING["I22"].judge(Study(full={2: Study(history=none)}), 1.0)
+    end = Study(risk=torch.ones(5), kept=torch.zeros(5, dtype=torch.bool))
+    with pytest.raises(NothingToMeasure, match="two runs or more whose heads cancel"):
+        HEADS["I62"].judge(Study(ends={2: end, 4: end, 8: end}), 1.0)
+    with pytest.raises(NothingToMeasure, match="an interruption inside"):
+        TRAINING["I26"].judge(Study(resumed=Study(interrupted_at=9, whole=Study(experiment=Study(steps=9)))), 1.0)
