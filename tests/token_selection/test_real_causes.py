@@ -7,47 +7,88 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
+from attnbook import draws
 from attnbook.token_selection.real_data.causes import FEWER, MIXED, WHOLE, Causes, causes
 from attnbook.token_selection.real_data.causes_claims import CLAIMS
 from attnbook.token_selection.real_data.sets_figures import draw_causes
 from attnbook.token_selection.real_data.sets_study import sets_study
 from attnbook.token_selection.real_data.tables import TABLES
+from attnbook.token_selection.real_data.trial import two_way
+
+ETAS = np.array([0.0, 0.1, 0.2, 0.4])
+
+
+def network(hits, tested=None):
+    """What `causes` finds: a network of one set, by its hits (R, 4, M) and the numbers of its test pictures (R, M)."""
+    R, _, M = hits.shape
+    tested = np.tile(np.arange(M), (R, 1)) if tested is None else tested
+    cells = [SimpleNamespace(n=200, hits=hits[r], tested=tested[r]) for r in range(R)]
+    fit = np.ones((R, 4, 1))
+    name = "mnist_lite0_confidence_1"
+    return SimpleNamespace(
+        table=SimpleNamespace(name=name, cells=cells, noise_levels=tuple(ETAS), values=lambda what, n: fit)
+    )
 
 
 def world(**lost):
-    """A study whose F by seed is `lost` of "set, tokens, confidence", with underscores for spaces in the names of sets."""
+    """A study whose F by seed is `lost` of "set__tokens__confidence": nobody errs without noise, the first pictures are lost with it."""
     found = {}
     for name, values in lost.items():
         data, tokens, confidence = name.split("__")
-        key = data, {"whole": WHOLE, "mixed": MIXED}[tokens], float(confidence)
-        found[key] = SimpleNamespace(lost=lambda values=values: np.array(values))
+        wrong = np.array(values)[:, None, None] * ETAS[:, None] * 1000
+        key = data, {"whole": WHOLE, "mixed": MIXED, "fewer": FEWER}[tokens], float(confidence)
+        found[key] = network(np.arange(1000) >= wrong.round())
     return Causes(found)
 
 
-def test_a_change_pairs_seeds_and_leaves_out_the_set_on_which_it_was_found():
+def test_a_change_is_that_of_the_sets_that_have_both_but_for_the_one_on_which_it_was_found():
+    base, more, other = [0.1, 0.2, 0.9, 0.3, 0.0], [0.4, 0.6, 0.9, 0.3, 0.5], [0.2, 0.0, 0.9, 0.3, 0.1]
     study = world(
-        mnist__whole__1=[0.1, 0.2, 0.9], mnist__whole__10=[0.4, 0.6],
-        trec__whole__1=[0.0, 0.0, 0.0], trec__whole__10=[0.2, 0.0, 9.0],
-        cifar10__whole__1=[0.0] * 3, cifar10__whole__10=[5.0] * 3,
+        mnist__whole__1=base, mnist__whole__10=more, trec__whole__1=other, trec__whole__10=base,
+        cifar10__whole__1=[0.0] * 5, cifar10__whole__10=[0.9] * 5, digits__whole__1=base,
     )  # fmt: skip
-    change = study.change((WHOLE, 1.0), (WHOLE, 10.0), ("mnist", "trec"))
-    assert change.tolist() == pytest.approx([(0.3 + 0.2) / 2, (0.4 + 0.0) / 2])
-    assert study.change((WHOLE, 1.0), (WHOLE, 10.0)).tolist() == pytest.approx(change.tolist())
-    study = world(mnist__whole__1=[0.0], mnist__whole__10=[1.0], trec__whole__1=[0.0])
-    assert study.change((WHOLE, 1.0), (WHOLE, 10.0)).tolist() == [1.0]  # of the sets that have both
+    means = np.mean(more) - np.mean(base), np.mean(base) - np.mean(other)
+    assert study.change((WHOLE, 1.0), (WHOLE, 10.0)).value == pytest.approx(np.mean(means))
+    assert study.change((WHOLE, 1.0), (WHOLE, 10.0), ("trec",)).value == pytest.approx(means[1])
     with pytest.raises(KeyError):
         study.change((WHOLE, 1.0), (FEWER, 1.0), ("mnist",))
+
+
+def test_the_interval_of_a_change_counts_the_pictures_of_each_set():
+    """Each picture of each set is left out by hand."""
+    rng, sizes = np.random.default_rng(3), {"mnist": 31, "trec": 47}
+    hits = {
+        (data, c): rng.random((5, 4, M)) < 0.9 - 0.1 * c * ETAS[:, None] for data, M in sizes.items() for c in (1, 10)
+    }
+    rows = {data: np.stack([rng.permutation(60)[:M] for _ in range(5)]) for data, M in sizes.items()}
+    study = Causes({(data, WHOLE, float(c)): network(h, rows[data]) for (data, c), h in hits.items()})
+
+    def by_seed(left_out=("", -1)):
+        changes = []
+        for data in sizes:
+            for r in range(5):
+                keep = rows[data][r] != left_out[1] if data == left_out[0] else np.full(sizes[data], True)
+                a = {c: hits[data, c][r][:, keep].mean(1) for c in (1, 10)}
+                F = {c: (3 * a[c][0] - a[c][1:].sum()) / (0.7 * (10 * a[c][0] - 1) / 9) for c in a}
+                changes.append(F[10] - F[1])
+        return np.reshape(changes, (2, 5)).mean(0)
+
+    without = np.stack([by_seed((data, k)) for data in sizes for k in range(60)], 1)
+    expected, found = two_way(by_seed(), without), study.change((WHOLE, 1.0), (WHOLE, 10.0))
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+    assert found.high - found.value > 1.02 * draws.mean(by_seed()).high - 1.02 * found.value
+    other = {**study.networks, ("trec", WHOLE, 10.0): network(hits["trec", 10], rows["trec"][::-1])}
+    with pytest.raises(ValueError, match="same pictures, seed by seed; those of trec"):
+        Causes(other).change((WHOLE, 1.0), (WHOLE, 10.0))
 
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=lambda claim: claim.id)
 def test_a_claim_is_told_from_its_control_and_from_no_change(claim):
     def judged(change):
         spread, names = np.linspace(-0.05, 0.05, 5), ("mnist", "pneumonia_mnist", "breast_mnist")
-        signs = dict.fromkeys(names, 1) | {"cifar10": -1}
-        raised = {
-            f"{data}__{end}": signs[data] * change + spread for data in signs for end in ("whole__10", "mixed__1")
-        }
-        return claim.check(world(**{f"{data}__whole__1": np.zeros(5) for data in signs}, **raised))
+        signs, ends = dict.fromkeys(names, 1) | {"cifar10": -1}, ("whole__10", "mixed__1", "fewer__1")
+        raised = {f"{data}__{end}": 0.5 + signs[data] * change + spread for data in signs for end in ends}
+        return claim.check(world(**{f"{data}__whole__1": np.full(5, 0.5) for data in signs}, **raised))
 
     assert judged(0.3).evidence.holds
     assert judged(0.3).has_power
@@ -60,12 +101,14 @@ def test_tables_are_found_by_what_became_of_their_tokens(tmp_path):
     names = (
         "cifar10_lite0_confidence_3",
         "cifar10_lite0_20_channels_confidence_1",
+        "cifar10_lite0_320_channels_confidence_1",
         "cifar10_lite0_noise_confidence_10",
     )
     for name in names:
         (tmp_path / f"{name}.json").write_text(json.dumps(document | {"name": name}))
     study = causes(tmp_path)
-    assert set(study.networks) == {("cifar10", WHOLE, 3), ("cifar10", FEWER, 1), ("cifar10", MIXED, 10)}
+    others = {("cifar10", FEWER, 1), ("cifar10", "320 channels", 1), ("cifar10", MIXED, 10)}
+    assert set(study.networks) == {("cifar10", WHOLE, 3), *others}
     one = study.networks["cifar10", WHOLE, 3]
     cells = [cell for cell in document["cells"] if cell["n"] == 200]
     lost = [

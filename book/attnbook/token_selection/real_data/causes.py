@@ -1,8 +1,8 @@
 """What decides the cost of wrong labels: the backbone's accuracy or the head's confidence? One network, each varied with the other held.
 
 The network is EfficientNet-Lite0 with one late layer (`plans`). *Confidence* (`setups.head_confidence`) is set by one factor on the frozen
-head's logits, which changes no prediction. The tokens are whole; or 20 of their 1280 channels, drawn by seed, which lowers the accuracy;
-or all of them with noise of 1.5 standard deviations of each channel, fresh in each picture, which leaves the accuracy nearly as it was.
+head's logits, which changes no prediction. The tokens are whole; or 10 to 320 of their 1280 channels, drawn by seed, which lowers the
+accuracy; or all of them with noise of 1.5 standard deviations of each channel, fresh in each picture, which leaves it nearly as it was.
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +16,7 @@ from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.sets_study import N, copying_loss, fit_of, fraction_of
 from attnbook.token_selection.real_data.tables import ResultTable, read_table, stored_tables
+from attnbook.token_selection.real_data.trial import trial_of, two_way
 
 WHOLE, FEWER, MIXED = "whole", "20 channels", "with noise"
 FOUND_ON = "cifar10"  # the claims were formed there and are judged on the other sets
@@ -49,19 +50,24 @@ class Causes:
 
     networks: Mapping[tuple[str, str, float], Varied]
 
-    def change(
-        self, first: tuple[str, float], then: tuple[str, float], sets: Iterable[str] | None = None
-    ) -> np.ndarray:
-        """F of (tokens, confidence) `then` minus F of `first`: mean over sets, seed by seed, of the seeds that all have, (R,).
+    def change(self, first: tuple[str, float], then: tuple[str, float], sets: Iterable[str] | None = None) -> Estimate:
+        """F of (tokens, confidence) `then` minus F of `first`, mean over sets, with the interval of `trial.two_way`.
 
-        sets: None takes all that have both, but for the one on which the claims were found.
+        sets: None takes all that have both, but for the one on which the claims were found. Raises KeyError for a set that has not both,
+        and ValueError where the two were not tested on the same pictures by the same seeds.
         """
         if sets is None:
             having = ({data for data, *of in self.networks if tuple(of) == one} for one in (first, then))
             sets = sorted(set.intersection(*having) - {FOUND_ON})
-        pairs = [(self.networks[(data, *first)].lost(), self.networks[(data, *then)].lost()) for data in sets]
-        seeds = min(len(values) for pair in pairs for values in pair)
-        return np.mean([later[:seeds] - before[:seeds] for before, later in pairs], 0)
+        by_set, moved = [], []  # change of F by seed; the same without one of the set's pictures, minus it
+        for data in sets:
+            before, later = (trial_of(self.networks[data, *one].table, N) for one in (first, then))
+            if not np.array_equal(before.rows, later.rows):
+                raise ValueError(f"networks must be tested on the same pictures, seed by seed; those of {data} are not")
+            by_set.append(later.fraction() - before.fraction())
+            moved.append(later.fraction_without() - before.fraction_without() - by_set[-1][:, None])
+        change = np.mean(by_set, 0)
+        return two_way(change, change[:, None] + np.concatenate(moved, 1) / len(by_set))
 
 
 def causes(folder: str | Path | None = None) -> Causes:
@@ -70,7 +76,8 @@ def causes(folder: str | Path | None = None) -> Causes:
     for name in stored_tables(folder):
         plan = PLANS[name]
         if plan.fixed == "lite0" and plan.confidence:
-            tokens = MIXED if plan.mixed else WHOLE if plan.shape["features"] == 1280 else FEWER
+            kept = plan.shape["features"]
+            tokens = MIXED if plan.mixed else WHOLE if kept == 1280 else f"{kept} channels"
             found[plan.data, tokens, plan.confidence] = Varied(
                 plan.data, tokens, plan.confidence, read_table(name, folder)
             )

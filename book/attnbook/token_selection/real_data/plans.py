@@ -192,14 +192,14 @@ for _name in (*_CELLS, *(f"{name}_random_features" for name in _CELLS), "ag_news
 # What decides (`causes`): the strong backbone's tokens (fewer channels, or noise) and the head's confidence, each varied with the other
 # held. 16 x 128 fit the wrong labels of ten classes; step size and horizon by the fit at seed 100.
 _FOUND = {"": (0.3, 1.0, 3.0, 10.0), "_20_channels": (1.0, 10.0), "_noise": (1.0, 10.0)}
+_FOUND |= dict.fromkeys((f"_{kept}_channels" for kept in (10, 40, 80, 320)), (1.0,))
 for _name in _PICTURES:
     _own = PLANS[f"{_name}_lite0"]
-    _judged = {"": (1.0, 10.0)} | ({"_noise": (1.0,)} if _own.balanced else {})
+    _judged = {"": (1.0, 10.0), "_20_channels": (1.0,)} | ({"_noise": (1.0,)} if _own.balanced else {})
     for _weak, _confidences in (_FOUND if _name == "cifar10" else _judged).items():
         _features = int(_weak.split("_")[1]) if "channels" in _weak else _own.shape["features"]
         for _confidence in _confidences:
             PLANS[f"{_name}_lite0{_weak}_confidence_{_confidence:g}"] = replace(
                 _own, shape={**_own.shape, "width": 128, "heads": 16, "features": _features}, mixed=1.5 * ("noise" in _weak),
-                confidence=_confidence, sizes=(200,), seeds=3 if _name == "cifar10" else 5, step_size=1e-3, steps={200: 500},
-                batch={200: None},
+                confidence=_confidence, sizes=(200,), step_size=1e-3, steps={200: 500}, batch={200: None},
             )  # fmt: skip

@@ -84,6 +84,14 @@ class Trial:
         """(R, E)."""
         return self.hits.mean(-1)
 
+    def fraction(self) -> np.ndarray:
+        """F by seed, (R,)."""
+        return fraction_of_copying(self.accuracy, self.noise_levels, self.classes)
+
+    def fraction_without(self) -> np.ndarray:
+        """F by seed without one of the U pictures that some seed tests, (R, U)."""
+        return fraction_of_copying(without_each_picture(self), self.noise_levels, self.classes)
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -160,7 +168,7 @@ def judge(trial: Trial) -> Judged:
     if room.mean() < CLEAR or (room <= 1 / accuracy.shape[0] / trial.hits.shape[2]).any():
         because = f"without wrong labels the network is right on {clean:.2f} of the test pictures, too near to a guess"
         return Judged("not decided", because, Estimate(np.nan, -np.inf, np.inf), fit, clean, losses)
-    found = two_way(*(fraction_of_copying(each, levels, trial.classes) for each in (accuracy, without)))
+    found = two_way(trial.fraction(), trial.fraction_without())
     parts = {"benign": (-np.inf, UNHARMED), "tempered": (UNHARMED, COPIED), "harmful": (COPIED, np.inf)}
     inside = [name for name, (low, high) in parts.items() if low < found.low and found.high < high]
     if fit.low < FITTED:
