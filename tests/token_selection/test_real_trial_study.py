@@ -13,7 +13,7 @@ from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import TABLES
 from attnbook.token_selection.real_data.trial_claims import CLAIMS
 from attnbook.token_selection.real_data.trial_figures import draw_trial
-from attnbook.token_selection.real_data.trial_study import AUTHORS, cheapest, trained_here, trial_study
+from attnbook.token_selection.real_data.trial_study import AUTHORS, OURS, strong, trained_here, trial_study
 from bookkit.claims import Verdict
 from tests.house import ROOT
 
@@ -76,19 +76,23 @@ def with_fraction(row, value, half, fit=1.0):
 
 
 @pytest.mark.parametrize(
-    ("value", "half", "fit", "verdict"),
+    ("rows", "verdict"),
     [
-        (0.15, 0.05, 1.0, Verdict.HOLDS),
-        (0.35, 0.05, 1.0, Verdict.FAILS),
-        (0.28, 0.05, 1.0, Verdict.OUTSIDE),  # on both sides of a quarter
-        (0.15, 0.05, 0.8, Verdict.OUTSIDE),  # harmless, and nothing memorised
+        ([(0.15, 0.05)], Verdict.HOLDS),
+        ([(0.10, 0.20), (0.15, 0.05)], Verdict.HOLDS),  # the second is benign, although the first is less
+        ([(0.35, 0.05), (0.9, 0.05)], Verdict.FAILS),
+        ([(0.30, 0.02), (0.40, 0.20)], Verdict.OUTSIDE),  # the second lies on both sides of a quarter
+        ([(0.15, 0.05, 0.8)], Verdict.OUTSIDE),  # harmless, and nothing memorised
+        ([(0.15, 0.05, 0.8), (0.35, 0.05)], Verdict.FAILS),
     ],
 )
-def test_the_claim_of_a_set_is_that_of_its_cheapest_row(study, value, half, fit, verdict):
-    row = next(one for one in study if one.data == "cifar10")
-    dear = with_fraction(row, 0.9, 0.05, fit)
-    world = (dear, with_fraction(row, value, half, fit))
-    assert (cheapest(world, "cifar10") == world[1]) if fit == 1 else cheapest(world, "cifar10") is None
+def test_a_claim_holds_in_one_benign_row_and_fails_if_all_lie_above(study, rows, verdict):
+    row, small = (
+        next(one for one in study if one.data == "cifar10" and one.way == OURS),
+        next(one for one in study if one.backbone == "small ViT"),
+    )
+    world = [with_fraction(row, *each) for each in rows] + [with_fraction(replace(small, data="cifar10"), 0.1, 0.01)]
+    assert strong(world, "cifar10") == tuple(one for one in world[:-1] if one.judged.fit.low > 0.9)
     assert CLAIMS["TS92"].check(world).verdict == verdict
     assert CLAIMS["TS91"].check(world).verdict == Verdict.OUTSIDE  # no row of MNIST
 

@@ -201,5 +201,5 @@ for _name in _PICTURES:
         for _confidence in _confidences:
             PLANS[f"{_name}_lite0{_weak}_confidence_{_confidence:g}"] = replace(
                 _own, shape={**_own.shape, "width": 128, "heads": 16, "features": _features}, mixed=1.5 * ("noise" in _weak),
-                confidence=_confidence, sizes=(200,), step_size=1e-3, steps={200: 500}, batch={200: None},
+                confidence=_confidence, sizes=(200,), seeds=5, step_size=1e-3, steps={200: 500}, batch={200: None},
             )  # fmt: skip

@@ -70,11 +70,10 @@ def trial_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
     return tuple(sorted(found, key=lambda one: (order[one.data], one.backbone, one.way != OURS, one.n)))
 
 
-def cheapest(study: Sequence[Tried], data: str) -> Tried | None:
-    """The row of a set with the least fraction of copying, among those whose wrong labels are fitted; None without one."""
-    fitted = [one for one in study if one.data == data and one.judged.fit.low >= FITTED]
-    rows = [one for one in fitted if math.isfinite(one.judged.fraction.value)]
-    return min(rows, key=lambda one: one.judged.fraction.value, default=None)
+def strong(study: Sequence[Tried], data: str) -> tuple[Tried, ...]:
+    """The rows of a set on pretrained backbones of the trial whose wrong labels are fitted."""
+    rows = [one for one in study if one.data == data and one.backbone in _FIXED.values()]
+    return tuple(one for one in rows if one.judged.fit.low >= FITTED and math.isfinite(one.judged.fraction.value))
 
 
 @one_thread
