@@ -117,6 +117,10 @@ def test_tables_are_found_by_what_became_of_their_tokens(tmp_path):
         for cell in cells
     ]
     assert one.lost().tolist() == pytest.approx(lost)
+    assert one.fraction().value == pytest.approx(np.mean(lost))
+    ends = np.array([[row[-1] for row in cell["test_accuracy"]] for cell in cells]).mean(0)
+    assert one.cost().value == pytest.approx((3 * ends[0] - ends[1] - ends[2] - ends[3]) / 0.7)
+    assert one.clean().value == pytest.approx(ends[0] - (1 - ends[0]) / 9)
     assert one.above_chance().value == pytest.approx(np.mean([(10 * cell["head_only"] - 1) / 9 for cell in cells]))
 
 
@@ -136,8 +140,11 @@ def test_the_figure_shows_every_network_once_a_side():
 def test_the_stored_networks_fit_their_wrong_labels_and_judge_the_claims():
     varied = causes()
     assert {key[0] for key in varied.networks} == {"cifar10", "mnist", "pneumonia_mnist", "breast_mnist"}
+    half_fitted = {("mnist", FEWER, 1.0): 0.5, ("cifar10", "10 channels", 1.0): 0.88}  # the page says so
     for key, one in varied.networks.items():
-        assert one.fit().mean() > 0.9, key
+        assert one.fit().mean() > 0.9 if key not in half_fitted else abs(one.fit().mean() - half_fitted[key]) < 0.02, (
+            key
+        )
     for claim in CLAIMS.values():
         assert claim.check(varied).as_expected, claim.id
         assert claim.check(varied).has_power, claim.id

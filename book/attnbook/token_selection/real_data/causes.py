@@ -35,6 +35,23 @@ class Varied:
         """Fraction of copying at n = N by seed, (R,); see `sets_study`."""
         return fraction_of(self.table, N)
 
+    def _accuracy(self) -> np.ndarray:
+        """After training, (R, E)."""
+        return self.table.values("test_accuracy", N)[:, :, -1]
+
+    def clean(self) -> Estimate:
+        """u without wrong labels, mean over seeds."""
+        return mean(copying_loss(self._accuracy()[:, 0], len(DATA_SETS[self.data].class_names)))
+
+    def cost(self) -> Estimate:
+        """Accuracy lost, summed over noise levels and divided by their sum, mean over seeds: F times u."""
+        accuracy = self._accuracy()
+        return mean((accuracy[:, :1] - accuracy[:, 1:]).sum(1) / sum(self.table.noise_levels))
+
+    def fraction(self) -> Estimate:
+        """F, mean over seeds."""
+        return mean(self.lost())
+
     def fit(self) -> np.ndarray:
         """Fraction of the wrong labels that is memorised, by seed, (R,)."""
         return fit_of(self.table, N)
