@@ -14,7 +14,6 @@ import json
 import os
 import platform
 import re
-import resource
 import subprocess
 import sys
 import timeit
@@ -54,6 +53,8 @@ def _print_memory(part: Part, case: Case) -> None:
                 for line in status.read_text(encoding="utf-8").splitlines()
                 if line.startswith("VmHWM")
             )
+        import resource
+
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 if sys.platform != "darwin" else 1024**2)
 
     part.warm()  # so that what is counted belongs to the case
@@ -128,6 +129,8 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (default cpu)")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if not importlib.util.find_spec("resource"):
+        parser.error("memory is measured by Python's module resource, which Windows lacks: use WSL")
     try:
         resolve(options.device)
     except ValueError as error:

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import pwd
 import re
 import sys
 import tempfile
@@ -166,7 +165,7 @@ def test_a_path_of_this_machine_is_refused_and_words_like_one_are_not(monkeypatc
         run_source(page_text("import os\nos.getcwd()"))
     # A container's user without a name has no home.
     monkeypatch.delenv("HOME")
-    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
     assert refuse_machine_paths(page, "page") is None
 
 
@@ -225,7 +224,7 @@ def test_no_variable_of_a_shell_reaches_a_page(monkeypatch, tmp_path: Path, name
 def test_who_has_no_home_has_another_place_for_the_list_of_fonts(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert "MPLCONFIGDIR" not in page_environment(tmp_path)
-    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)  # a container's user without a name
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # a container's user without a name
     for leave in (lambda: monkeypatch.setenv("HOME", "/dev/null"), lambda: monkeypatch.delenv("HOME")):
         leave()
         assert page_environment(tmp_path)["MPLCONFIGDIR"] == str(tmp_path / "matplotlib")

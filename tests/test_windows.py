@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import types
+from pathlib import PurePath
 
 import pytest
 
+from bookkit.code import tree_hash
 from bookkit.sweeps import open_sweep
 from tests.house import PACKAGES, ROOT, files
 from tests.sweeps.counting import CountingBook
@@ -49,6 +51,18 @@ def lacking(code: str) -> set[str]:
             case ast.Import(names=names):
                 found |= {each.name for each in names} & MODULES
     return found
+
+
+def test_what_is_run_beside_the_packages_can_be_imported() -> None:
+    """Tests and benchmarks may need such a module at work, where they say why; without it pytest could not even collect the others."""
+    found = {}
+    for path in [*(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = (
+                [each.name for each in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", None)]
+            )
+            found |= {f"{path.relative_to(ROOT)}: {name}": name for name in names if name in MODULES}
+    assert found == {}
 
 
 def test_no_module_takes_for_granted_what_windows_lacks() -> None:
@@ -124,6 +138,16 @@ def test_git_gives_windows_the_same_bytes_under_names_it_can_have() -> None:
     assert not [name for name in facts for part in name.split("/") if RESERVED.search(part)]
     assert len({name.casefold() for name in facts}) == len(facts)
     assert max(map(len, facts)) < 120  # of the 260 that Windows allows, with the folder of the clone
+
+
+def test_the_hash_of_a_folder_is_that_of_every_system(tmp_path, monkeypatch) -> None:
+    """Windows compares paths without their case."""
+    for name in ("B.py", "a.py", "C/x.py", "b/y.py"):
+        write(tmp_path / name, name)
+    here = tree_hash(tmp_path)
+    monkeypatch.setattr(PurePath, "__lt__", lambda one, other: str(one).lower() < str(other).lower())
+    assert [path.name for path in sorted(tmp_path.glob("*.py"))] == ["a.py", "B.py"]
+    assert tree_hash(tmp_path) == here
 
 
 def test_text_is_written_and_read_alike_on_every_system() -> None:

@@ -93,7 +93,7 @@ def tree_hash(folder: Path) -> str:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(folder.rglob("*"), key=lambda path: path.parts):  # Windows would not look at the case
         hidden = any(part == "__pycache__" or part.startswith(".") for part in path.relative_to(folder).parts)
         if path.is_file() and not hidden:
             yield path

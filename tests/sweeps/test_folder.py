@@ -1,7 +1,6 @@
 """The folder of a sweep: what is kept, what counts as missing, what is refused. No kernel starts: rows are made batched."""
 
 import errno
-import fcntl
 import json
 import os
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import xarray as xr
+from filelock import FileLock
 
 from bookkit.pages.catalogue import UserError
 from bookkit.sweeps import folder as folders
@@ -166,8 +166,7 @@ def test_a_folder_that_cannot_take_the_sweep_is_refused_and_left_alone(book, cas
 
 def test_a_folder_that_is_in_use_is_refused(book) -> None:
     run([1])
-    with (book.out / ".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
+    with FileLock(book.out / ".lock"):
         refused(lambda: run([1]), "in use by another sweep: wait for it to end", "-o ")
 
 
