@@ -288,6 +288,18 @@ def test_every_claim_is_registered_as_it_stands() -> None:
     assert changed == [], "python -m attnlib register --because '...'"
 
 
+def test_claims_at_other_seeds_do_not_take_the_place_of_a_table() -> None:
+    before = counts.read(ROOT)
+    given = command.parser().parse_args(["two_steps", "--write", "--first", str(before.first + 1)])
+    with pytest.raises(
+        UserError, match=rf"from k = {before.first} on; got .* from {before.first + 1}: give --first {before.first} "
+    ):
+        command._require_same_seeds(before.rule, given, ROOT)
+    command._require_same_seeds(before.rule, command.parser().parse_args(["--write"]), ROOT)  # all pages: all anew
+    given.first = before.first
+    command._require_same_seeds(before.rule, given, ROOT)
+
+
 def test_the_table_tells_a_command_for_any_machine() -> None:
     given = "two_steps --write --first 20 -o /somewhere/runs --jobs 7 --cluster tcp://a:1 --series 2026-W47".split()
     assert command._said(command.parser().parse_args(given)) == (

@@ -60,6 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         raise UserError(f"-o must be a folder; {options.output} is a file: give another name")
     if options.write:
         _require_registered([page.name for page in pages], root)
+        _require_same_seeds(rule(name, options.series), options, root)
     found: dict[str, counts.Counts] = {}
     failed = 0
     for page in pages:
@@ -120,6 +121,16 @@ def _require_registered(names: Sequence[str], root: Path) -> None:
         )
 
 
+def _require_same_seeds(text: str, options: argparse.Namespace, root: Path) -> None:
+    """Some pages' claims join those of the others, judged at the same seeds. Raises `UserError` where the table has others."""
+    before = counts.read(root)
+    if options.pages and before and (before.rule, before.first) != (text, options.first):
+        raise UserError(
+            f"{counts.FILE} holds claims judged at the seeds of {before.rule!r} from k = {before.first} on; got {text!r} from "
+            f"{options.first}: give --first {before.first} and that series, or name no page to write all anew"
+        )
+
+
 def _said(options: argparse.Namespace) -> str:
     """The command that makes the same table anywhere: without what says how and where it was run."""
     words = ["--seeds", str(options.seeds)]
@@ -129,11 +140,11 @@ def _said(options: argparse.Namespace) -> str:
 
 
 def _write(root: Path, found: dict[str, counts.Counts], text: str, options: argparse.Namespace) -> None:
-    """The table, with the claims of other pages as they were there, if their seeds were the same."""
+    """The table, with the claims of other pages as they were there."""
     before = counts.read(root)
     command = _said(options)
     day = datetime.now(UTC).date().isoformat()
-    if before and (before.rule, before.first) == (text, options.first) and options.pages:
+    if before and options.pages:
         found = {**before.claims, **found}
         command, day = before.command, f"{before.date[:10]} to {day}" if before.date[:10] != day else day
     order = {record["id"]: number for number, record in enumerate(read_ledger(root))}
