@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from attnbook.single_head.flow import selects_signal
-from attnbook.single_head.long_run import Course, Fates, course_of_training, stacked
+from attnbook.single_head.long_run import Course, Fates, course_of_training, fates_of, side_by_side, stacked, strengths
 from attnlib import checks
 from attnlib.kernels.heads import Call, advance
 from attnlib.single_head.closed_form import TwoSteps, two_steps
@@ -201,45 +201,29 @@ def heads_fates(
     class's own share of flips at ratio 1/H^2 and at the end of the clock, known only to the side on which the class lies: 0 when
     the flow ends on the signal, inf otherwise. Raises ValueError for a bad argument or a class without clean samples.
     """
-    checks.whole_number("draws", draws, at_least=1)
-    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
-        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
     if not clock:
         raise ValueError("clock must hold at least one (step, steps) pair; got none: long_clock(10)")
-    samples = [law.draw(seed, draws, first_run=i * draws) for i, law in enumerate(laws)]
-    one = stacked(samples)
+    samples, one = side_by_side(laws, draws, seed)
     rate = torch.tensor([1 / checks.whole_number("heads", H, at_least=1) ** 2 for H in heads], dtype=torch.float64)
     path = _run_on_clock(stacked([one] * len(heads)), clock, rate.repeat_interleave(one.runs), laws[0])
-    held = torch.stack([one.signal_class == k for k in (0, 1)], 1) & ~one.noisy.unsqueeze(1)
-    clean, noisy = (count.numpy() for count in one.counts())
-    if not (clean > 0).all():
+    if not (one.counts()[0] > 0).all():
         raise ValueError("every class must have a clean sample; got one without: take more samples")
-    norms = np.repeat([law.signal_norm for law in laws], draws)[:, None]
-    x, share = norms**2 * clean / laws[0].d, noisy / (clean + noisy)
+    x, share = strengths(samples, one)
     time = sum(step * steps for step, steps in clock)
     found = {}
     for H, own_rate, block in zip(
         heads, rate.tolist(), torch.arange(len(rate) * one.runs).split(one.runs), strict=True
     ):
-        weight = path.attention_on_signal[-1, block]
         sides = [
             a > 1
             if b == 0
             else selects_signal(a, b, attention_rate=own_rate, time=time)  # without flips x* = 1, proved
             for a, b in zip(x.flat, share.flat, strict=True)
         ]
-        errors = [
-            log10_clean_error(path.v[-1, part], path.p[-1, part], sample)
-            for part, sample in zip(block.split(draws), samples, strict=True)
-        ]
-        found[H] = Fates(
-            x=x,
-            flipped=share,
-            threshold=np.where(np.reshape(sides, x.shape), 0.0, math.inf),
-            attention=((weight.unsqueeze(1) * held).sum(-1) / held.sum(-1)).numpy(),
-            log10_error=torch.cat(errors).numpy(),
-            train_accuracy=path.train_accuracy[-1, block].numpy(),
+        own = replace(
+            path, **{name: part[:, block] for name, part in vars(path).items() if name not in ("steps", "noisy")}
         )
+        found[H] = fates_of(samples, one, own, np.where(np.reshape(sides, x.shape), 0.0, math.inf))
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.single_head.long_run import stacked
+from attnbook.single_head.long_run import blocks, class_attention, stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import log10_clean_error
@@ -35,12 +35,6 @@ def matched_step(sample: Sample, rule: Rule, unit: float = UNIT) -> float:
     return length if rule.prepare in ("joint", "blocks") else length / math.sqrt(d)
 
 
-def class_attention(sample: Sample, attention_on_signal: torch.Tensor) -> torch.Tensor:
-    """Mean attention (R, 2) of the clean samples of each class on the signal, from weights (R, n); nan for an empty class."""
-    held = torch.stack([sample.signal_class == k for k in (0, 1)], 1) & ~sample.noisy.unsqueeze(1)
-    return (attention_on_signal.unsqueeze(1) * held).sum(-1) / held.sum(-1)
-
-
 @dataclass(frozen=True)
 class Outcome:
     """Where R runs ended: arrays (R, 2) per class, (R,) per run."""
@@ -61,10 +55,8 @@ def outcome_of(
     samples: Sequence[Sample], v: torch.Tensor, p: torch.Tensor, margins: torch.Tensor, weights: torch.Tensor
 ) -> Outcome:
     """Of the last step of one head: v, p (R, m), margins and weights (R, n), R over all samples in turn."""
-    whole, first, errors, x = stacked(samples), 0, [], []
-    for sample in samples:
-        block = slice(first, first + sample.runs)
-        first = block.stop
+    whole, errors, x = stacked(samples), [], []
+    for sample, block in zip(samples, blocks(samples), strict=True):
         errors.append(log10_clean_error(v[block], p[block], sample))
         x.append(sample.law.signal_norm**2 * sample.counts()[0] / sample.law.d)
     clean, noisy = whole.counts()

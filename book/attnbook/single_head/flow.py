@@ -34,6 +34,11 @@ def _arguments(x: object, label_noise: object, attention_rate: object) -> tuple[
     return checks.positive_number("x", x), eta / (1 - eta), rate
 
 
+def sigmoids(z: Floats) -> Floats:
+    """sigma of an array."""
+    return 0.5 * (1 + np.tanh(z / 2))
+
+
 def _sigmoid(z: float) -> float:
     tail = math.exp(-abs(z))
     return (1.0 if z >= 0 else tail) / (1.0 + tail)
@@ -219,7 +224,16 @@ def first_order_threshold(label_noise: float) -> float:
     return (nu + math.hypot(nu, 1 - nu)) / (1 - nu) ** 2 if nu < 1 else math.inf
 
 
-def own_thresholds(clean: Floats, noisy: Floats, *, attention_rate: float = 1.0) -> Floats:
+def between_shares(shares: Floats, values: Floats, at: Floats) -> Floats:
+    """Boundaries `values`, known at increasing shares of flips, at other shares: monotone cubic in log x*; inf where none is known."""
+    from scipy.interpolate import PchipInterpolator
+
+    known = np.isfinite(values)
+    found = np.exp(PchipInterpolator(shares[known], np.log(values[known]), extrapolate=False)(at))
+    return np.where(np.isnan(found), np.inf, found)
+
+
+def own_thresholds(clean: Floats, noisy: Floats) -> Floats:
     """x* of every class from its own counts |C_k|, |N_k| (arrays of one shape): inf where more than 42.5 % are flipped.
 
     x* is computed on a grid of the flipped fraction with spacing 0.025 and interpolated (monotone cubic in log x*): error < 0.3 %
@@ -233,10 +247,5 @@ def own_thresholds(clean: Floats, noisy: Floats, *, attention_rate: float = 1.0)
     share = noisy / (clean + noisy)
     largest = min(share.max(initial=0.0), 0.425)
     grid = np.arange(0.0, largest + 0.05, 0.025)
-    values = np.array([signal_threshold(eta, attention_rate=attention_rate) for eta in grid[grid < 0.44]])
-    known = np.isfinite(values)
-    from scipy.interpolate import PchipInterpolator
-
-    curve = PchipInterpolator(grid[: len(values)][known], np.log(values[known]), extrapolate=False)
-    found = np.exp(curve(share))
-    return np.where(np.isnan(found), np.inf, found)
+    grid = grid[grid < 0.44]
+    return between_shares(grid, np.array([signal_threshold(eta) for eta in grid]), share)

@@ -7,7 +7,7 @@ one batch.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,13 +47,16 @@ def log_steps(steps: int, per_decade: int = 8) -> list[int]:
     return sorted({round(step) for step in grid} | {min(2, steps), min(3, steps)})
 
 
-def train(sample: Sample, schedule: Schedule) -> Trajectory:
-    """Gradient descent from zero through (step size, steps) pairs; only the end is kept. Raises ValueError without a pair."""
+def train(sample: Sample, schedule: Schedule, trainer: Callable[..., Any] = gram_descent, **options: Any) -> Any:
+    """Training from zero through (step size, steps) pairs; only the end is kept. Raises ValueError without a pair.
+
+    options: of the trainer, `gram_descent` or another with its arguments, whose trajectory is returned.
+    """
     if not schedule:
         raise ValueError("schedule must hold at least one (step_size, steps) pair; got none")
     start = None
     for step_size, steps in schedule:
-        path = gram_descent(sample, step_size, steps, start=start, record=[])
+        path = trainer(sample, step_size, steps, start=start, record=[], **options)
         start = path.v[-1], path.p[-1]
     return path
 
@@ -65,9 +68,31 @@ def stacked(samples: Sequence[Sample]) -> Sample:
     return replace(samples[0], **joined)
 
 
-def _blocks(samples: Sequence[Sample]) -> list[slice]:
+def side_by_side(
+    laws: Sequence[SignalNoiseLaw], draws: int, seed: int, *, same: bool = False, start_vectors: int = 0
+) -> tuple[list[Sample], Sample]:
+    """`draws` training sets of every law, and all of them stacked; law i takes the runs i*draws, ... of the seed, or all the `same`.
+
+    Raises ValueError unless there are two-token laws of one kind, n and d.
+    """
+    checks.whole_number("draws", draws, at_least=1)
+    if not laws or len({(type(law), law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
+        raise ValueError("laws must be one or more two-token laws of one kind, n and d; got others")
+    first = 0 if same else draws
+    samples = [law.draw(seed, draws, first_run=i * first, start_vectors=start_vectors) for i, law in enumerate(laws)]
+    return samples, stacked(samples)
+
+
+def blocks(samples: Sequence[Sample]) -> list[slice]:
+    """The runs of each sample among all in turn."""
     ends = np.cumsum([sample.runs for sample in samples])
     return [slice(int(end) - sample.runs, int(end)) for sample, end in zip(samples, ends, strict=True)]
+
+
+def class_attention(sample: Sample, attention_on_signal: torch.Tensor) -> torch.Tensor:
+    """Mean attention (R, 2) of the clean samples of each class on the signal, from weights (R, n); nan for an empty class."""
+    held = torch.stack([sample.signal_class == k for k in (0, 1)], 1) & ~sample.noisy.unsqueeze(1)
+    return (attention_on_signal.unsqueeze(1) * held).sum(-1) / held.sum(-1)
 
 
 # --- outcomes of classes ------------------------------------------------------------------------------------------------------
@@ -120,28 +145,33 @@ def class_fates(
     svm: also solve the maximum-margin problem of every draw exactly. Raises ValueError for a bad argument or a class without clean
     samples.
     """
-    checks.whole_number("draws", draws, at_least=1)
-    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
-        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
-    samples = [law.draw(seed, draws, first_run=i * draws) for i, law in enumerate(laws)]
-    whole = stacked(samples)
+    samples, whole = side_by_side(laws, draws, seed)
     clean, noisy = (count.numpy() for count in whole.counts())
     threshold = own_thresholds(clean, noisy)
     path = train(whole, schedule)
-    weights, errors = path.attention_on_signal[-1], []
-    for sample, block in zip(samples, _blocks(samples), strict=True):
-        errors.append(log10_clean_error(path.v[-1, block], path.p[-1, block], sample))
-    held = torch.stack([whole.signal_class == k for k in (0, 1)], 1) & ~whole.noisy.unsqueeze(1)
-    attention = (weights.unsqueeze(1) * held).sum(-1) / held.sum(-1)
-    norms = np.repeat([law.signal_norm for law in laws], draws)[:, None]
+    found = fates_of(samples, whole, path, threshold)
+    return replace(found, svm=np.concatenate([_svm_fates(sample) for sample in samples])) if svm else found
+
+
+def strengths(samples: Sequence[Sample], whole: Sample) -> tuple[Floats, Floats]:
+    """x and the fraction of flips of every class, (R, 2) each, of samples and of all of them stacked."""
+    clean, noisy = (count.numpy() for count in whole.counts())
+    norms = np.repeat([sample.law.signal_norm for sample in samples], [sample.runs for sample in samples])[:, None]
+    return norms**2 * clean / whole.law.d, noisy / (clean + noisy)
+
+
+def fates_of(samples: Sequence[Sample], whole: Sample, path: Trajectory, threshold: Floats) -> Fates:
+    """Of the last step of a training of the stacked samples, and the thresholds of its classes."""
+    errors = [
+        log10_clean_error(path.v[-1, block], path.p[-1, block], sample)
+        for sample, block in zip(samples, blocks(samples), strict=True)
+    ]
     return Fates(
-        x=norms**2 * clean / laws[0].d,
-        flipped=noisy / (clean + noisy),
+        *strengths(samples, whole),
         threshold=threshold,
-        attention=attention.numpy(),
+        attention=class_attention(whole, path.attention_on_signal[-1]).numpy(),
         log10_error=torch.cat(errors).numpy(),
         train_accuracy=path.train_accuracy[-1].numpy(),
-        svm=np.concatenate([_svm_fates(sample) for sample in samples]) if svm else None,
     )
 
 
@@ -186,13 +216,10 @@ def course_of_training(
     attention_step_size: as in `gram_descent`; 0 freezes attention (logistic regression on token means).
     record: steps to keep; `log_steps(steps)` when left out. Raises ValueError for a bad argument.
     """
-    checks.whole_number("draws", draws, at_least=1)
-    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
-        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
-    samples = [law.draw(seed, draws) for law in laws]
+    samples, whole = side_by_side(laws, draws, seed, same=True)
     record = log_steps(steps) if record is None else record
-    path = gram_descent(stacked(samples), step_size, steps, attention_step_size=attention_step_size, record=record)
-    return [_course(path, sample, block) for sample, block in zip(samples, _blocks(samples), strict=True)]
+    path = gram_descent(whole, step_size, steps, attention_step_size=attention_step_size, record=record)
+    return [_course(path, sample, block) for sample, block in zip(samples, blocks(samples), strict=True)]
 
 
 def margin_course(

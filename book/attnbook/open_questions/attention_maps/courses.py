@@ -20,7 +20,7 @@ from attnbook.open_questions.attention_maps.error import (
     log10_map_errors,
     map_error_conditioned,
 )
-from attnbook.single_head.long_run import Course, stacked
+from attnbook.single_head.long_run import Course, blocks, side_by_side, stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import (
@@ -111,6 +111,12 @@ class MapCourse(Course):
     signal_value: np.ndarray  # (S, draws, 2), s_k v . mu_k
 
 
+def one_head_start(sample: Sample, size: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """v_0, p_0 (R, 1, m) of expected norm `size`, from a sample drawn with two start vectors."""
+    scale = checks.positive_number("start_size", size) / sample.law.d**0.5
+    return scale * sample.start_directions[:, :1], scale * sample.start_directions[:, 1:]
+
+
 def map_courses(
     laws: Sequence[SignalNoiseLaw], attention_map: AttentionMap, step_size: float, steps: int, *, record: Sequence[int],
     draws: int = 10, seed: int = 0, start_size: float = 0.0,
@@ -119,19 +125,12 @@ def map_courses(
 
     start_size: norm of Gaussian v_0 and p_0 (zero: from zero). Raises ValueError for a bad argument.
     """
-    checks.whole_number("draws", draws, at_least=1)
-    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
-        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
-    samples = [law.draw(seed, draws, start_vectors=2 if start_size else 0) for law in laws]
-    batch, start = stacked(samples), None
-    if start_size:
-        scale = checks.positive_number("start_size", start_size) / laws[0].d ** 0.5
-        start = tuple(scale * batch.start_directions[:, i : i + 1] for i in (0, 1))
+    samples, batch = side_by_side(laws, draws, seed, same=True, start_vectors=2 if start_size else 0)
+    start = one_head_start(batch, start_size) if start_size else None
     heads = train_heads(batch, step_size, steps, attention_map=attention_map, record=record, start=start)
     path, courses = heads.single(), []
     value = torch.einsum("rkm,srm->srk", batch.signals, path.v) * path.v.new_tensor([1.0, -1.0])
-    for i, sample in enumerate(samples):
-        block = slice(i * draws, (i + 1) * draws)
+    for sample, block in zip(samples, blocks(samples), strict=True):
         errors = log10_map_errors(path.v[:, block], path.p[:, block], sample, attention_map)
         kept = (path.train_accuracy, path.attention_clean, path.attention_noisy, value)
         kept = (part[:, block].numpy() for part in kept)

@@ -14,15 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from attnbook.open_questions.attention_maps.courses import one_head_start
 from attnbook.open_questions.attention_maps.flow import map_threshold
 from attnbook.open_questions.second_solver import WEIGHTS, flow_speed
-from attnbook.single_head.long_run import Schedule, orthogonal_sample, stacked
+from attnbook.single_head.flow import between_shares
+from attnbook.single_head.long_run import Schedule, class_attention, orthogonal_sample, side_by_side, train
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import LINEAR, SOFTMAX, AttentionMap, softmax
 from attnlib.single_head.training import train_heads
 
+DRAWS = 5  # of each law
 SHARES = np.linspace(0.0, 0.45, 10)  # of flips, where boundaries are computed
 
 
@@ -45,48 +48,35 @@ def _collect(laws: Sequence[SignalNoiseLaw], sample: Sample, draws: int, on_sign
     )
 
 
-def _drawn(
-    laws: Sequence[SignalNoiseLaw], draws: int, seed: int, start_vectors: int = 0
-) -> tuple[Sample, torch.Tensor]:
-    """The stacked samples, law i with runs i * draws, ..., and who is a clean sample of class k: (R, 2, n)."""
-    checks.whole_number("draws", draws, at_least=1)
-    if not laws or len({(law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
-        raise ValueError("laws must be one or more two-token laws of one n and d; got others")
-    drawn = [law.draw(seed, draws, first_run=i * draws, start_vectors=start_vectors) for i, law in enumerate(laws)]
-    batch = stacked(drawn)
-    return batch, torch.stack([batch.signal_class == k for k in (0, 1)], 1) & ~batch.noisy.unsqueeze(1)
-
-
 def map_fates(
-    laws: Sequence[SignalNoiseLaw], attention_map: AttentionMap, schedule: Schedule, *, draws: int = 5, seed: int = 0
+    laws: Sequence[SignalNoiseLaw],
+    attention_map: AttentionMap,
+    schedule: Schedule,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> MapFates:
     """Train from zero through (step size, steps) pairs and see where classes end. Normalised maps only; else ValueError."""
     if not attention_map.normalised:
         raise ValueError(f"attention_map must be normalised; got {attention_map.name!r}, whose tokens do not compete")
-    if not schedule:
-        raise ValueError("schedule must hold at least one (step_size, steps) pair; got none")
-    sample, held = _drawn(laws, draws, seed)
-    start = None
-    for step_size, steps in schedule:
-        path = train_heads(sample, step_size, steps, attention_map=attention_map, start=start, record=[])
-        start = path.v[-1], path.p[-1]
-    weight = (path.attention_on_signal[-1, :, 0].unsqueeze(1) * held).sum(-1) / held.sum(-1)
+    _, sample = side_by_side(laws, draws, seed)
+    path = train(sample, schedule, train_heads, attention_map=attention_map)
+    weight = class_attention(sample, path.attention_on_signal[-1, :, 0])
     return _collect(laws, sample, draws, weight > 0.5, path.train_accuracy[-1])
 
 
 def linear_fates(
-    laws: Sequence[SignalNoiseLaw], start_size: float, step_size: float, steps: int, *, draws: int = 5, seed: int = 0
+    laws: Sequence[SignalNoiseLaw], start_size: float, step_size: float, steps: int, *, seed: int = 0
 ) -> MapFates:
     """Linear attention from Gaussian v_0, p_0 of norm `start_size`: does the signal or the noise token carry the clean margins?"""
-    sample, held = _drawn(laws, draws, seed, start_vectors=2)
-    scale = checks.positive_number("start_size", start_size) / laws[0].d ** 0.5
-    start = tuple(scale * sample.start_directions[:, i : i + 1] for i in (0, 1))
+    _, sample = side_by_side(laws, DRAWS, seed, start_vectors=2)
+    start = one_head_start(sample, start_size)
     path = train_heads(sample, step_size, steps, attention_map=LINEAR, start=start, record=[])
     pair = torch.stack([path.single().v[-1], path.single().p[-1]], -1)  # (R, m, 2)
     signal = torch.matmul(sample.signals, pair).prod(-1) * pair.new_tensor([1.0, -1.0])  # (R, 2)
     noise = torch.matmul(sample.noise_tokens()[:, :, 0], pair).prod(-1) * sample.labels
-    noise = (noise.unsqueeze(1) * held).sum(-1) / held.sum(-1)
-    return _collect(laws, sample, draws, signal > noise, path.train_accuracy[-1])
+    noise = class_attention(sample, noise)  # their mean over the clean samples of each class
+    return _collect(laws, sample, DRAWS, signal > noise, path.train_accuracy[-1])
 
 
 def boundary_curve(attention_map: AttentionMap, *, step: float = 0.04) -> np.ndarray:
@@ -95,31 +85,21 @@ def boundary_curve(attention_map: AttentionMap, *, step: float = 0.04) -> np.nda
 
 
 def thresholds_of_shares(curve: np.ndarray, flipped: np.ndarray) -> np.ndarray:
-    """x* of every class from its own share of flips and a `boundary_curve`: monotone cubic interpolation of log x*.
-
-    Interpolation error below 1 % up to a share of 0.4; inf where the curve has no value.
-    """
-    from scipy.interpolate import PchipInterpolator
-
-    known = np.isfinite(curve)
-    found = np.exp(
-        PchipInterpolator(SHARES[known], np.log(curve[known]), extrapolate=False)(np.asarray(flipped, dtype=float))
-    )
-    return np.where(np.isnan(found), np.inf, found)
+    """x* of every class from its own share of flips and a `boundary_curve`; interpolation error below 1 % up to a share of 0.4."""
+    return between_shares(SHARES, curve, np.asarray(flipped, dtype=float))
 
 
 # --- exact statements ------------------------------------------------------------------------------------------------------
 
 
 def logit_moves(
-    attention_map: AttentionMap, xs: Sequence[float], units: Sequence[float], *, n: int = 20, d: int = 4000, steps: int = 40,
-    seed: int = 0,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    attention_map: AttentionMap, xs: Sequence[float], units: Sequence[float], *, seed: int = 0
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """eta = 0, orthogonal noise: x of every sample's class (K,), the changes (K, steps) of its weight on the signal, and its unit (K,).
 
     One training of two draws for every x and step size unit x n / d.
     """
-    own, moves, used = [], [], []
+    (n, d, steps), own, moves, used = (20, 4000, 40), [], [], []
     for i, x in enumerate(xs):
         law = SignalNoiseLaw(n, d, (checks.positive_number("x", x) * d / (n / 2)) ** 0.5)
         sample = orthogonal_sample(law, seed + i, 2)

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable
 
-from attnbook.open_questions.outcomes import UNIT, class_attention
-from attnbook.single_head.long_run import law_at
+from attnbook.open_questions.outcomes import UNIT
+from attnbook.single_head.long_run import class_attention, law_at
 from attnlib import checks
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import train_heads

@@ -20,16 +20,13 @@ import math
 import numpy as np
 
 from attnbook.open_questions.second_solver import midpoint
+from attnbook.single_head.flow import sigmoids as _sigmoid
 from attnlib import checks
 
 _HIGHEST = 40.0  # no boundary is looked for above this x
 _LAST_TIME = 1e5
 _STEPS = 250  # Runge-Kutta steps on the clock log(1 + tau)
 _SECTIONS, _ROUNDS = 24, 3  # an interval is cut in 24 parts, three times
-
-
-def _sigmoid(z: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(0.5 * z))
 
 
 def class_flow_rates(state: np.ndarray, x, nu, classes, rate=1.0) -> np.ndarray:
@@ -92,13 +89,11 @@ def _ends_on_signal(x: np.ndarray, nu: np.ndarray, classes: np.ndarray, rate: fl
     return state[5] > state[6]
 
 
-def class_ends_on_signal(
-    x: np.ndarray, label_noise: np.ndarray, classes: np.ndarray, *, time: float = 1e5
-) -> np.ndarray:
-    """Whether the flow from zero with equal step sizes ends on the signal at `time`, by the second solver; arrays of one shape."""
+def class_ends_on_signal(x: np.ndarray, label_noise: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Whether the flow from zero with equal step sizes ends on the signal, by the second solver; arrays of one shape."""
     x, eta, K = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (x, label_noise, classes)))
     nu = eta / (1 - eta)
-    end = midpoint(lambda state: class_flow_rates(state, x, nu, K), np.zeros((8, *x.shape)), 0.0, time)
+    end = midpoint(lambda state: class_flow_rates(state, x, nu, K), np.zeros((8, *x.shape)), 0.0, _LAST_TIME)
     return end[5] > end[6]
 
 

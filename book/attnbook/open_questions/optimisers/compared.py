@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from attnbook.open_questions.optimisers.signs import dense_copy
-from attnbook.open_questions.outcomes import UNIT, class_attention, matched_step
-from attnbook.single_head.long_run import log_steps
+from attnbook.open_questions.outcomes import UNIT, matched_step
+from attnbook.single_head.long_run import class_attention, log_steps
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (

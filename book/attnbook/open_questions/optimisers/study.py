@@ -8,8 +8,8 @@ import torch
 from attnbook.open_questions.optimisers.arcsine import SignCourse, off_the_signals, predicted_sign_descent
 from attnbook.open_questions.optimisers.compared import LINE_UP, Milestones, compare_rules
 from attnbook.open_questions.optimisers.signs import dense_copy, exponent
-from attnbook.open_questions.outcomes import class_attention, matched_step
-from attnbook.single_head.long_run import law_at, orthogonal_sample
+from attnbook.open_questions.outcomes import matched_step
+from attnbook.single_head.long_run import class_attention, law_at, orthogonal_sample
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attnbook.single_head.flow import first_order_threshold, flow_rates, in_trap
+from attnbook.single_head.flow import between_shares, first_order_threshold, flow_rates, in_trap
+from attnbook.single_head.flow import sigmoids as _sigmoid
 from attnlib import checks
 from attnlib.randomness import stream
 
@@ -70,25 +71,24 @@ def _block_selects_signal(x: float, nu: float, time: float) -> bool:
     return solution.status == 0 and bool(solution.y[3, -1] > solution.y[4, -1])
 
 
-def block_threshold(label_noise: float, *, time: float = 1e5, tolerance: float = 5e-4) -> float:
-    """x* of block-normalised flow, by bisection to the relative `tolerance`; inf when there is none below x = 40.
+def block_threshold(label_noise: float, *, time: float = 1e5) -> float:
+    """x* of block-normalised flow, by bisection to a relative 5e-4; inf when there is none below x = 40.
 
     At eta = 0 it is 1 exactly (proved). Raises ValueError for a bad argument. Needs scipy.
     """
     eta = checks.probability("label_noise", label_noise, high=0.5)
-    time, tolerance = checks.positive_number("time", time), checks.positive_number("tolerance", tolerance)
-    return _bisected(eta, time, tolerance)
+    return _bisected(eta, checks.positive_number("time", time))
 
 
 @functools.cache  # the same twelve shares serve every claim
-def _bisected(eta: float, time: float, tolerance: float) -> float:
+def _bisected(eta: float, time: float) -> float:
     if eta == 0:
         return 1.0
     nu = eta / (1 - eta)
     low, high = 1.0, min(1.2 * first_order_threshold(eta), _HIGHEST)
     if not _block_selects_signal(high, nu, time):
         return math.inf
-    while high > low * (1 + tolerance):
+    while high > low * (1 + 5e-4):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if _block_selects_signal(middle, nu, time) else (middle, high)
     return math.sqrt(low * high)
@@ -96,23 +96,18 @@ def _bisected(eta: float, time: float, tolerance: float) -> float:
 
 def own_block_thresholds(share: np.ndarray) -> np.ndarray:
     """Boundary of block-normalised flow for every share of flips, interpolated in log x* between 12 shares up to 0.45; inf above."""
-    from scipy.interpolate import PchipInterpolator
-
     share = np.asarray(share, dtype=float)
     grid = np.array([0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.34, 0.37, 0.4, 0.425, 0.45])
-    values = np.array([block_threshold(eta) for eta in grid[grid <= share.max(initial=0.05) + 0.05]])
-    known = np.isfinite(values)
-    curve = PchipInterpolator(grid[: len(values)][known], np.log(values[known]), extrapolate=False)
-    found = np.exp(curve(share))
-    return np.where(np.isnan(found), np.inf, found)
+    grid = grid[grid <= share.max(initial=0.05) + 0.05]
+    return between_shares(grid, np.array([block_threshold(eta) for eta in grid]), share)
 
 
 def runs_from_anywhere(
-    seed: int, count: int = 400, steps: int = 200, *, behind: bool = False
+    seed: int, count: int = 400, *, behind: bool = False
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean-field descent without flips from random states with V >= t, or V < t (`behind`); every second run has momentum 0.9.
 
-    x is log-uniform in [0.05, 3], the step of every run log-uniform. Returns x (K,), attention s and lead V - t, both (K, steps + 1).
+    x is log-uniform in [0.05, 3], the step of every run log-uniform. Returns x (K,), attention s and lead V - t, both (K, 201).
     """
     rng = stream(seed, "start")
     x, size = np.exp(rng.uniform(np.log(0.05), np.log(3), count)), np.exp(rng.uniform(-2, 2.5, count))
@@ -123,7 +118,7 @@ def runs_from_anywhere(
     state = np.stack([t + lead, t, np.log(weight / (1 - weight)), np.zeros(count)])  # V, t, P, q
     velocity = np.zeros_like(state)
     attention, ahead = [weight], [lead]
-    for _ in range(steps):
+    for _ in range(200):
         V, t, P, q = state
         s = _sigmoid(P - q)
         g = _sigmoid(-(s * V + (1 - s) * t))
@@ -160,10 +155,6 @@ class FirstPass:
     t_noisy: np.ndarray
     q_clean: np.ndarray  # p . xi_i
     q_noisy: np.ndarray
-
-
-def _sigmoid(z: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(z / 2))
 
 
 def _arguments(
@@ -224,18 +215,14 @@ def pass_then_descent(
     return _sigmoid(P - q_c).mean(1)
 
 
-def pass_threshold(
-    label_noise: float, theta: object, batches: int, *, low: float = 0.02, high: float = 5.0, halvings: int = 10
-) -> np.ndarray:
+def pass_threshold(label_noise: float, theta: object, batches: int) -> np.ndarray:
     """The x (K,) above which one pass in batches and full-batch descent end on the signal, for every theta (K,).
 
-    Bisection in log x between `low` and `high`, all theta at once. Raises ValueError for a bad argument.
+    Ten halvings of log x between 0.02 and 5, all theta at once. Raises ValueError for a bad argument.
     """
-    checks.whole_number("halvings", halvings, at_least=1)
-    low, high = checks.positive_number("low", low), checks.positive_number("high", high)
     theta = np.atleast_1d(np.asarray(theta, float))
-    below, above = np.full(theta.shape, low), np.full(theta.shape, high)
-    for _ in range(halvings):
+    below, above = np.full(theta.shape, 0.02), np.full(theta.shape, 5.0)
+    for _ in range(10):
         middle = np.sqrt(below * above)
         signal = pass_then_descent(middle, label_noise, theta, batches) > 0.5
         below, above = np.where(signal, below, middle), np.where(signal, middle, above)

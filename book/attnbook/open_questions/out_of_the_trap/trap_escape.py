@@ -11,8 +11,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.outcomes import Outcome, class_attention, finished, outcome_of, rule_fates
-from attnbook.single_head.long_run import law_at, stacked
+from attnbook.open_questions.outcomes import Outcome, finished, outcome_of, rule_fates
+from attnbook.single_head.long_run import class_attention, law_at, stacked
 from attnlib import checks
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,

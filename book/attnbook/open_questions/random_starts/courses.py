@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.random_starts.error import log10_head_error
-from attnbook.single_head.long_run import stacked
+from attnbook.single_head.flow import sigmoids as _sigmoid
+from attnbook.single_head.long_run import blocks, side_by_side
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.training import train_heads
@@ -85,19 +86,15 @@ class HeadsCourse:
 @checks.checked
 def random_heads(
     laws: Sequence[SignalNoiseLaw], heads: int, size: float, multiple: float, steps: int, *, draws: int, seed: int = 0,
-    matched: bool = True, record: Sequence[int] = (), error_steps: Sequence[int] = (), error_samples: int = 1000,
+    matched: bool = True, record: Sequence[int] = (), error_steps: Sequence[int] = (),
 ) -> HeadsCourse:  # fmt: skip
     """Train the sum of `heads` randomly started heads, `draws` runs of every law (one n and d) as one batch; law i takes runs i*draws, ...
 
     multiple: beta d / n. matched: steps beta/H and H beta; otherwise beta for all. record: steps kept beside 0 and the last.
     error_steps: recorded steps at which the fresh clean error is estimated. Raises ValueError for a bad argument.
     """
-    checks.whole_number("draws", draws, at_least=1)
     checks.whole_number("heads", heads, at_least=1)
-    if not laws or len({(type(law), law.n, law.d, law.tokens) for law in laws}) != 1 or laws[0].tokens != 2:
-        raise ValueError("laws must be one or more two-token laws of one kind, n and d; got others")
-    samples = [law.draw(seed, draws, first_run=i * draws, start_vectors=2 * heads) for i, law in enumerate(laws)]
-    one = stacked(samples)
+    samples, one = side_by_side(laws, draws, seed, start_vectors=2 * heads)
     beta = checks.positive_number("multiple", multiple) * laws[0].n / laws[0].d
     value, attention = (beta / heads, beta * heads) if matched else (beta, beta)
     record = sorted({0, *record, *error_steps, steps})
@@ -115,8 +112,8 @@ def random_heads(
     clean = (~noisy).double() / (~noisy).sum(-1, keepdim=True)
     errors = [
         [
-            log10_head_error(path.v[path.at(step), part], path.p[path.at(step), part], sample, count=error_samples)
-            for sample, part in zip(samples, torch.arange(one.runs).split(draws), strict=True)
+            log10_head_error(path.v[path.at(step), part], path.p[path.at(step), part], sample, count=1000)
+            for sample, part in zip(samples, blocks(samples), strict=True)
         ]
         for step in error_steps
     ]
@@ -150,20 +147,18 @@ def _logits(sample: Sample, p: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Divided:
-    """Classes in which some head attends to the signal above `high` and another below `low`, at a step."""
+    """Classes in which some head attends to the signal above 0.8 and another below 0.2, at a step."""
 
     near: np.ndarray  # bool, of the classes near the threshold
     far: np.ndarray  # bool, of the others
 
 
-def divided_classes(
-    course: HeadsCourse, thresholds: np.ndarray, step: int, *, low: float = 0.2, high: float = 0.8, width: float = 0.15
-) -> Divided:
-    """Which classes are divided, near the threshold (x / x* within a factor 1 + `width`) and far from it (beyond 1 + 2 `width`)."""
+def divided_classes(course: HeadsCourse, thresholds: np.ndarray, step: int) -> Divided:
+    """Which classes are divided, near the threshold (x / x* within a factor 1.15) and far from it (beyond 1.3)."""
     weight = course.attention[course.at(step)]
-    divided = (weight.max(-1) > high) & (weight.min(-1) < low)
+    divided = (weight.max(-1) > 0.8) & (weight.min(-1) < 0.2)
     distance = np.abs(np.log(course.x / thresholds))
-    return Divided(divided[distance < math.log1p(width)], divided[distance > math.log1p(2 * width)])
+    return Divided(divided[distance < math.log1p(0.15)], divided[distance > math.log1p(0.3)])
 
 
 def across_directions(course: HeadsCourse, step: int) -> np.ndarray:
@@ -184,10 +179,6 @@ def across_directions(course: HeadsCourse, step: int) -> np.ndarray:
 
 
 # --- differences between heads, to first order ------------------------------------------------------------------------------
-
-
-def _sigmoid(z: np.ndarray) -> np.ndarray:
-    return 0.5 * (1 + np.tanh(z / 2))
 
 
 def difference_growth(
