@@ -74,7 +74,7 @@ def test_free_heads_are_ordered_and_the_third_is_judged_on_other_draws() -> None
 
 test_bad_calls = refusing(
     (lambda: heads_study(Experiment(heads=1, steps=5)), "heads must be 2 or more; got 1"),
-    (heads_study, (Experiment(steps=5),), {"experiment": 3, "prompts": 3}),
+    (heads_study, (Experiment(steps=5),), {"experiment": 3}),
     (
         lambda: sharp_risk(two_number_circuits(*[torch.zeros(1).double()] * 2, 5), LAW),
         r"circuits must be for d = 3|d = 5",

@@ -113,6 +113,6 @@ def test_training_finds_the_preconditioner() -> None:
 
 
 test_refuses = refusing(
-    (train_linear_attention, (RegressionLaw(2, 5),), {"steps": 0, "heads": 1.5, "batch": 0, "runs": -1, "learning_rate": 0.0}),
+    (train_linear_attention, (RegressionLaw(2, 5),), {"steps": 0, "batch": 0, "runs": -1}),
     (lambda: as_raw(some_circuits(3, 1), 0), "length must be a whole number >= 1; got 0"),
 )  # fmt: skip

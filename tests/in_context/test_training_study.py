@@ -172,5 +172,4 @@ def test_published_numbers_fit_each_other() -> None:
 
 test_bad_calls = refusing(
     (lambda: training_study("Adam"), "experiment must be an Experiment; got str"),
-    (training_study, (SMALL,), {"validations": 1, "prompts": 10}),
 )

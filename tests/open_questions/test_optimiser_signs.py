@@ -146,7 +146,7 @@ test_bad_arguments = refusing(
     ),
     (lambda: train_heads(LAW.draw(0), 0.1, 1, rule=SIGN_DESCENT), "does not commute with rotations"),
     (lambda: train_heads(LAW.draw(0), 0.1, 1, rule=adam()), "does not commute with rotations"),
-    (axis_error, (1.0, 10), {"signal_norm": -1.0, "d": 2, "tokens": 1}),
+    (axis_error, (1.0, 10), {"signal_norm": -1.0, "d": 2}),
     (lambda: axis_memory_ratio(1.0, 0, 10), "n must be"),
     (lambda: mean_one_norm(0), "d must be"),
     (lambda: adam_second_step((0.9, 1.5)), "betas must be"),

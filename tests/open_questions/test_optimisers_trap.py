@@ -13,7 +13,6 @@ from attnbook.open_questions.out_of_the_trap.trap_boundaries import (
     first_pass,
     own_block_thresholds,
     pass_then_descent,
-    pass_threshold,
 )
 from attnbook.single_head.flow import flow_rates, signal_threshold
 from tests.bad_input import refusing
@@ -121,6 +120,5 @@ def test_own_boundaries_interpolate_that_of_a_share():
 test_bad_arguments = refusing(
     (first_pass, (1.0, 0.1, 1.0, 2), {"x": 0.0, "theta": math.inf, "label_noise": 0.7, "batches": 0}),
     (lambda: pass_then_descent(1.0, 0.1, 1.0, 2, schedule=((0.0, 1),)), "schedule must be"),
-    (pass_threshold, (0.1, 1.0, 2), {"halvings": 0, "low": -1.0}),
-    (block_threshold, (0.1,), {"label_noise": 0.6, "tolerance": 0.0}),
+    (block_threshold, (0.1,), {"label_noise": 0.6, "time": 0.0}),
 )

@@ -128,7 +128,7 @@ test_bad_arguments = refusing(
         (SAMPLE, START, 0.1, 3),
         {"step_size": 0.0, "steps": -1, "attention_step_size": -1, "record": [[4]]},
     ),
-    (factor_study, (), {"steps": 10, "draws": 1}),
+    (factor_study, (), {"draws": 1}),
     (lambda: gaussian_factors(SAMPLE, 2, 2, 0.1), "start_vectors=8"),
     (lambda: train_factors(*good(keys=START.keys[:1]), 0.1, 3), "start.keys must have shape"),
     (lambda: train_factors(*good(query=START.query[..., :1]), 0.1, 3), "start.query must have shape"),

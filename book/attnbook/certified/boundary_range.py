@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from flint import arb
 
 TABLE = Path(__file__).parent / "tables" / "boundary_cells.json"
+BITS = 96
 DEGREE = 8  # in x
 ORDER = 16  # in time
 ERROR = 1e-14  # of a step; above it the interval is halved
@@ -136,14 +137,14 @@ def _advanced(family: Family, nu: arb, length: float) -> tuple[Family, float]:
     return Family(family.x0, family.delta, exact, radius, family.time + length), max(errors)
 
 
-def range_ends(label_noise: str, low: str, high: str, on: str, *, bits: int = 96, length: float = STEP) -> Certificate:
+def range_ends(label_noise: str, low: str, high: str, on: str) -> Certificate:
     """Whether the flow from zero ends on `on` for each x in [low, high].
 
     The interval is gone through in parts: False at the first one that is proved to end elsewhere, None at the first one that is not
     decided, or needs more than `HALVED` halvings together with those before.
     """
     proved: bool | None = True
-    with precision(bits):
+    with precision(BITS):
         arb = _flint().arb
         eta = ball(label_noise)
         nu = eta / (1 - eta)
@@ -155,7 +156,7 @@ def range_ends(label_noise: str, low: str, high: str, on: str, *, bits: int = 96
                 proved = where == on
                 continue
             try:
-                ahead, error = _advanced(family, nu, length)
+                ahead, error = _advanced(family, nu, STEP)
             except NoStep:
                 error = float("inf")
             if family.time >= LONGEST:
@@ -168,7 +169,7 @@ def range_ends(label_noise: str, low: str, high: str, on: str, *, bits: int = 96
             else:
                 proved = None
     return Certificate(
-        f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {on}", proved, low, high, bits, True
+        f"eta = {label_noise}, each x in [{low}, {high}]: ends on the {on}", proved, low, high, BITS, True
     )
 
 
@@ -185,7 +186,7 @@ def side(label_noise: str, on: str) -> Table:
     name = f"{label_noise} {on}"
     points = stored().get(name, [])
     pairs = [tuple(sorted(pair, key=Decimal)) for pair in pairwise(points)]
-    return Table(name, points, len(pairs), 96, pairs, lambda cell: range_ends(label_noise, *cell, on).proved is True)
+    return Table(name, points, len(pairs), BITS, pairs, lambda cell: range_ends(label_noise, *cell, on).proved is True)
 
 
 def covered(ends_of_cells: Sequence[str], low: str, high: str) -> bool:

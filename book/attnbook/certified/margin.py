@@ -13,6 +13,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def cost_bounds(rows: Floats, labels: Floats) -> Bracket:
     return total**2 / square, square / least**2
 
 
-def _winner(brackets: dict[tuple[float, ...], Bracket]) -> tuple[float, ...] | None:
+def _winner(brackets: dict[Any, Bracket]) -> Any:
     """The selection whose cost is proved below all others', or None."""
     first = min(brackets, key=lambda key: brackets[key][1])
     return first if all(brackets[first][1] < low for key, (low, _) in brackets.items() if key != first) else None
@@ -72,9 +73,7 @@ class Nine:
     @property
     def best(self) -> str | None:
         """The pattern that is proved best; None if it is not decided."""
-        first = min(self.brackets, key=lambda name: self.brackets[name][1])
-        others = [low for name, (low, _) in self.brackets.items() if name != first]
-        return first if self.brackets[first][1] < min(others) else None
+        return _winner(self.brackets)
 
     @property
     def lead(self) -> Bracket:
@@ -136,10 +135,10 @@ def signal_wins(sets: dict[str, Bracket], z: Fraction) -> bool | None:
     return True if signal[1] < noise[0] else False if noise[1] < signal[0] else None
 
 
-def threshold_proved(tokens: Tokens, k: int, norm: float, *, relative: float = 1e-9) -> bool | None:
-    """Does class k change from its noise to its signal between norm (1 - relative) and norm (1 + relative)?"""
+def threshold_proved(tokens: Tokens, k: int, norm: float) -> bool | None:
+    """Does class k change from its noise to its signal within a relative 1e-9 of the norm?"""
     sets = _four_sets(tokens, k)
-    below, above = (signal_wins(sets, 1 / Fraction(norm * (1 + side * relative)) ** 2) for side in (-1, 1))
+    below, above = (signal_wins(sets, 1 / Fraction(norm * (1 + side * 1e-9)) ** 2) for side in (-1, 1))
     if below is None or above is None:
         return None
     return above and not below
@@ -200,14 +199,12 @@ def _usable(law: SignalNoiseLaw, seed: int, wanted: int) -> list[Tokens]:
     return found[:wanted]
 
 
-def _thresholds(seed: int, each: int = 4) -> tuple[tuple[Tokens, int, float], ...]:
+def _thresholds(seed: int) -> tuple[tuple[Tokens, int, float], ...]:
     found = []
     for n, d, eta in SIZES:
-        sample = SignalNoiseLaw(n, d, math.sqrt(d / n), eta).draw(seed, 8 * each)
-        usable = [
-            tokens for tokens in (tokens_of(sample, run) for run in range(8 * each)) if tokens.counts()[0].min() > 0
-        ]
-        found += [(tokens, k, exact_threshold(tokens, k)) for tokens in usable[:each] for k in (0, 1)]
+        sample = SignalNoiseLaw(n, d, math.sqrt(d / n), eta).draw(seed, 32)
+        usable = [tokens for tokens in (tokens_of(sample, run) for run in range(32)) if tokens.counts()[0].min() > 0]
+        found += [(tokens, k, exact_threshold(tokens, k)) for tokens in usable[:4] for k in (0, 1)]
     return tuple(found)
 
 

@@ -69,20 +69,20 @@ def _certificate(statement: str, answer: bool | None, value: arb, bits: int, dig
     return Certificate(statement, answer, *bounds(value, digits), bits)
 
 
-def enclosed_root(f: Callable[[arb], arb], slope: Callable[[arb], arb], guess: float, radius: float = 1e-6) -> arb:
-    """The only root of f within `radius` of `guess`, by interval Newton steps at the present precision.
+def enclosed_root(f: Callable[[arb], arb], slope: Callable[[arb], arb], guess: float) -> arb:
+    """The only root of f within 1e-6 of `guess`, by interval Newton steps at the present precision.
 
     N(X) = m - f(m) / f'(X), m the midpoint of X: if N(X) lies inside X, X holds one root and no more, and it lies in N(X).
     Raises ArithmeticError where the first step proves nothing: a wrong guess, or too few bits.
     """
     from flint import arb
 
-    interval = arb(guess, radius)
+    interval = arb(guess, 1e-6)
     for step in range(2 + max(BITS).bit_length()):
         middle = interval.mid()
         image = middle - f(middle) / slope(interval)
         if step == 0 and not (interval.lower() < image < interval.upper()):
-            raise ArithmeticError(f"no root is proved within {radius:g} of {guess:g}")
+            raise ArithmeticError(f"no root is proved within 1e-6 of {guess:g}")
         if step and not image.rad() < interval.rad():
             break
         interval = image

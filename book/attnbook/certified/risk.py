@@ -138,17 +138,17 @@ class TwoExamples:
         low, high = self._slope_bounds(p, q)
         return 1 if low > 0 else -1 if high < 0 else 0
 
-    def best_between(self, low: str, high: str, start: float = 0.05, end: float = 40.0) -> bool | None:
+    def best_between(self, low: str, high: str) -> bool | None:
         """Is every best scale |omega| strictly between two decimals, and is there one? False: the gain rises, or falls, on all of it.
 
-        Up to low the gain rises and from high on it falls; below `start` and beyond `end` it is smaller than at low.
+        Up to low the gain rises and from high on it falls; below 0.05 and beyond 40 it is smaller than at low.
         """
         with precision(self.bits):
             a, b = (ball(x) / ball(2).sqrt() for x in (low, high))
             if (self.slope(a) < 0 and self._all(a, b, -1)) or (self.slope(b) > 0 and self._all(a, b, 1)):
                 return False
-            first, last, best = ball(start), ball(end), self.gain(a)
-            # B/a falls and A/a^2 falls: B(a) <= a B'(0) with B'(0) = 8/sqrt 2, A(a) >= a^2 A(start)/start^2, for a <= start.
+            first, last, best = ball(0.05), ball(40.0), self.gain(a)
+            # B/a falls and A/a^2 falls: B(a) <= a B'(0) with B'(0) = 8/sqrt 2, A(a) >= a^2 A(b)/b^2, for a <= b = 0.05.
             near = 32 / (self._integral("A", first) / first**2 + self.extra / first**2)
             far = ball(9) / 2 / (self._integral("A", last) + self.extra)  # B <= 3/sqrt 2
             if not (near < best and far < best):

@@ -12,11 +12,11 @@ from attnbook.certified.certificate import precision
 from attnbook.certified.clean_error import Balls, Enclosed
 
 
-def by_arb_integral(head: Balls, bits: int = 96) -> Enclosed:
+def by_arb_integral(head: Balls) -> Enclosed:
     """log err as a ball, for a head with V > 0."""
     from flint import acb, arb
 
-    with precision(bits):
+    with precision(96):
         n = clean_error.numbers(head)
         if n.sign <= 0:
             raise ValueError("V must be > 0 here: the second integral has no use for a mirrored head")
@@ -30,4 +30,4 @@ def by_arb_integral(head: Balls, bits: int = 96) -> Enclosed:
         mass = sum((acb.integral(integrand, acb(a), acb(b)) for a, b in ((left, mode), (mode, right))), acb(0)).real
         tails = clean_error.tail(left, -1, n) + clean_error.tail(right, 1, n)
         total = mass + tails * (-peak).exp()
-        return Enclosed(total.log() + peak - (2 * arb.pi()).log() / 2, bits, 0)
+        return Enclosed(total.log() + peak - (2 * arb.pi()).log() / 2, 96, 0)

@@ -69,18 +69,14 @@ def prompt_tokens(prompts: HasTokens) -> torch.Tensor:
     return torch.cat([prompts.context, prompts.query_token], dim=-2)
 
 
-def causal_attention(scores: torch.Tensor, mask: str = "strict") -> torch.Tensor:
-    """Weights of scores (..., T, T), row = the token that looks: softmax over the allowed tokens, zero elsewhere.
+def causal_attention(scores: torch.Tensor) -> torch.Tensor:
+    """Weights of scores (..., T, T) with the strict mask, row = the token that looks: softmax over the tokens before it.
 
-    With the strict mask row 0 is zero: there is nobody to look at, and no weight leaks to the future. Raises ValueError for another
-    mask or scores that are not square.
+    Row 0 is zero: there is nobody to look at, and no weight leaks to the future. Raises ValueError for scores that are not square.
     """
-    checks.one_of("mask", mask, MASKS)
     T = scores.shape[-1]
     if scores.ndim < 2 or scores.shape[-2] != T:
         raise ValueError(f"scores must have shape (..., T, T), row = the token that looks; got {tuple(scores.shape)}")
-    if mask == "inclusive":
-        return attention_weights(scores + _future(scores))
     # Token t + 1 sees tokens 0 ... t: the same triangle, one row down and one column short.
     seen = scores[..., 1:, :-1]
     return torch.nn.functional.pad(attention_weights(seen + _future(seen)), (0, 1, 1, 0))

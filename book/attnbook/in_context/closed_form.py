@@ -159,9 +159,7 @@ def softmax_floor(law: RegressionLaw, effective_step: object, *, offset: object 
     return risk
 
 
-def opposite_pair_curvature(
-    law: RegressionLaw, step: object, *, matrix: object = None, length: object = None
-) -> Floats:
+def opposite_pair_curvature(law: RegressionLaw, step: object, *, matrix: object = None) -> Floats:
     r"""Coefficient of $\omega^2$ in the exact risk of the heads $(\omega N,m)$, $(-\omega N,-m)$ with fixed $2\omega m=\eta$ = `step`.
 
     For $x\sim N(m,\Sigma)$, any $N$ = `matrix` (d, d; None: the identity), with $T=N^\top\Sigma N$, $S$ the symmetric part of $\Sigma N$,
@@ -172,7 +170,7 @@ def opposite_pair_curvature(
     Isotropic, $N=I$: $2s_\beta^2\eta\,d(d+2)\tfrac{L-1}{L^2}[1-\tfrac{\eta}{L}(L+d+2+s_2)]$. The order 0 is `preconditioned_gd_risk` of the
     centred step $\eta N^\top$, the next one $\omega^4$. At the best centred step or matrix it is negative: some $\omega>0$ is better.
     """
-    eta, L = _numbers("step", step), _lengths(law, length)
+    eta, L = _numbers("step", step), law.length
     N = _numbers("matrix", np.eye(law.d) if matrix is None else matrix)
     if N.shape != (law.d, law.d):
         raise ValueError(f"matrix must have shape ({law.d}, {law.d}); got {N.shape}")
@@ -214,7 +212,7 @@ def bayes_risk_lower_bound(law: RegressionLaw, *, length: object = None) -> Floa
     return bound
 
 
-def bayes_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats:
+def bayes_risk_proportional(law: RegressionLaw) -> Floats:
     r"""Limit $d,L\to\infty$ of the Bayes risk at fixed $\xi=d/L$ and $\sigma$ = `noise_std`; isotropic laws only.
 
     $$ \tfrac12 s_\beta^2d\,\Bigl[\sqrt{A^2+4\sigma^2}-A\Bigr],\qquad A=\tfrac{1-\xi}{\xi}+\sigma^2. $$
@@ -222,7 +220,7 @@ def bayes_risk_proportional(law: RegressionLaw, *, length: object = None) -> Flo
     Source: authors' code (which adds $\sigma^2$, the noise of its target); re-derived, and with an error bound: `bayes_risk_bounds`.
     """
     _isotropic(law)
-    return _ridge_level(law, _lengths(law, length))
+    return _ridge_level(law, law.length)
 
 
 def bayes_risk_bounds(law: RegressionLaw, *, length: object = None) -> tuple[Floats, Floats]:
@@ -253,20 +251,20 @@ def bayes_factor_proportional(ratio: object, variance: object) -> Floats:
     return factor
 
 
-def gd_risk_proportional(law: RegressionLaw, *, length: object = None) -> Floats:
+def gd_risk_proportional(law: RegressionLaw) -> float:
     r"""Limit $d,L\to\infty$ of `gd_optimal_risk` and `debiased_gd_optimal_risk`: $s_\beta^2d[1-1/(1+\xi(1+\sigma^2))]$.
 
     Isotropic laws only. Source: authors' code (which adds $\sigma^2$); derived.
     """
     _isotropic(law)
-    load = law.d / _lengths(law, length) * (1 + law.noise_std**2)
+    load = law.d / law.length * (1 + law.noise_std**2)
     return law.beta_std**2 * law.d * load / (1 + load)
 
 
 # Shared pieces
 
 
-def _ridge_level(law: RegressionLaw, L: Floats) -> Floats:
+def _ridge_level(law: RegressionLaw, L: Floats | float) -> Floats:
     """s_beta^2 B(L), L >= 0: the formula of `bayes_risk_proportional` and of `bayes_risk_bounds`."""
     s2 = law.noise_variance
     a = L - law.d + s2

@@ -14,7 +14,6 @@ from attnbook.in_context import full_runs
 from attnbook.in_context.optimum import best_mu, free_optimum, one_head_optimum, pair_optimum
 from attnbook.in_context.reduced import reduced_moments, reduced_risk, reduced_risk_per_batch
 from attnbook.in_context.trap_study import TrapRuns, TrapTable, stored_table, trap_runs
-from attnlib import checks
 from attnlib.in_context.circuits import Circuits, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
@@ -38,17 +37,13 @@ def average_circuits(history: History, records: int = _LATE) -> Circuits:
 
 
 def sharp_risk(
-    circuits: Circuits, law: RegressionLaw, *, prompts: int = 2000, reduced_prompts: int = 8000, seed: int = 0
+    circuits: Circuits, law: RegressionLaw, *, prompts: int = 2000, seed: int = 0
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Risk (...) and standard error of circuits (..., H, n, n): two-number heads exactly, the rest on shared prompts.
-
-    Args:
-        prompts: held-out prompts for the rest.
-        reduced_prompts: draws of the two-number part, split over 40 batches.
+    """Risk (...) and standard error of circuits (..., H, n, n): two-number heads exactly, the rest on shared held-out `prompts`.
 
     Raises ValueError for a law that is not isotropic with zero mean or circuits of another dimension.
     """
-    plain = _two_number_risk(circuits.omega, circuits.mu, law, prompts=reduced_prompts, seed=seed)
+    plain = _two_number_risk(circuits.omega, circuits.mu, law, seed)
     return _with_the_rest(plain, circuits, law, prompts, seed)
 
 
@@ -70,11 +65,11 @@ def _with_the_rest(
 
 
 def _two_number_risk(
-    omega: torch.Tensor, mu: torch.Tensor, law: RegressionLaw, **draws: int
+    omega: torch.Tensor, mu: torch.Tensor, law: RegressionLaw, seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`reduced_risk` of heads (..., H), model by model: the same draws and numbers in little memory."""
     pairs = zip(omega.reshape(-1, omega.shape[-1]), mu.reshape(-1, mu.shape[-1]), strict=True)
-    found = [reduced_risk(*pair, law, **draws) for pair in pairs]
+    found = [reduced_risk(*pair, law, prompts=8000, seed=seed) for pair in pairs]
     risk, error = (torch.stack(values).reshape(omega.shape[:-1]) for values in zip(*found, strict=True))
     return risk, error
 
@@ -131,15 +126,14 @@ class Ends:
         return values.mean().item(), math.sqrt(runs + draws.mean().item() ** 2)
 
 
-def ends_of(history: History, *, prompts: int = 2000, reduced_prompts: int = 8000, seed: int = 0) -> Ends:
+def ends_of(history: History, *, prompts: int = 2000, seed: int = 0) -> Ends:
     """Judge the averaged ends of a training."""
     circuits, law = average_circuits(history), history.experiment.law
     omega, mu = circuits.omega, circuits.mu
-    draws = {"prompts": reduced_prompts, "seed": seed}
-    plain = _two_number_risk(omega, mu, law, **draws)
+    plain = _two_number_risk(omega, mu, law, seed)
     risk, error = _with_the_rest(plain, circuits, law, prompts, seed)
     two_omega, two_mu = merged_pair(omega, mu)
-    merged, off = (_two_number_risk(factor * two_omega, two_mu, law, **draws)[0] for factor in (1.0, 1.1))
+    merged, off = (_two_number_risk(factor * two_omega, two_mu, law, seed)[0] for factor in (1.0, 1.1))
     return Ends(history.experiment.heads, omega, mu, risk, error, plain[0], merged, off, untrapped(history))
 
 
@@ -193,32 +187,14 @@ class HeadsStudy:
     one_head_loss: float  # mean training loss of one head in the last window of the stored trainings
 
 
-def heads_study(
-    experiment: Experiment,
-    *,
-    full: dict[int, History] | None = None,
-    table: TrapTable | None = None,
-    prompts: int = 2000,
-) -> HeadsStudy:
-    """Train fresh starts and collect.
-
-    Args:
-        experiment: the fresh starts, two heads or more.
-        full: long trainings by number of heads; None: the stored ones.
-        table: many starts; None: the stored ones.
-        prompts: held-out prompts behind every risk.
-
-    Raises ValueError for a bad argument before any work.
-    """
+def heads_study(experiment: Experiment) -> HeadsStudy:
+    """Train fresh starts of two heads or more and collect. Raises ValueError for another experiment before any work."""
     if not isinstance(experiment, Experiment):
         raise ValueError(f"experiment must be an Experiment; got {type(experiment).__name__}")
-    checks.whole_number("prompts", prompts, at_least=50)
     if experiment.heads < 2:
         raise ValueError(f"heads must be 2 or more; got {experiment.heads}: one head cannot be trapped")
-    full = {heads: full_runs.load(heads) for heads in full_runs.HEADS} if full is None else full
-    table = stored_table() if table is None else table
-    live = trap_runs(experiment)
-    ends = {heads: ends_of(history, prompts=prompts, seed=experiment.seed) for heads, history in full.items()}
+    full, live = {heads: full_runs.load(heads) for heads in full_runs.HEADS}, trap_runs(experiment)
+    ends = {heads: ends_of(history, seed=experiment.seed) for heads, history in full.items()}
     stored_law = full[1].experiment.law
     free = compare_free_heads(stored_law, seed=experiment.seed)
-    return HeadsStudy(ends, table, live, free, experiment.law, stored_law, full[1].loss[:, -1].mean().item())
+    return HeadsStudy(ends, stored_table(), live, free, experiment.law, stored_law, full[1].loss[:, -1].mean().item())

@@ -222,11 +222,9 @@ def small_starts(
     *,
     draws: int = 6,
     prompts: int = 12,
-    mark: float = 0.3,
-    rate: float = 0.3,
     seed: int = 0,
 ) -> list[SmallStart]:
-    """Gradient descent of circuits on an `orbit`, from starts of several sizes, until the effective step is `mark`.
+    """Gradient descent of circuits on an `orbit`, from starts of several sizes, until the effective step is 0.3.
 
     Starts: two opposite heads with independent normal entries, times the size. Opposite heads stay opposite, and their modes are the
     ones with zero sum, whose rates are known.
@@ -240,10 +238,10 @@ def small_starts(
         M, V = (torch.cat([part, -part]) for part in half)
         off = []
         for size in sizes:
-            end, taken = descend(Circuits(size * M, size * V), there, steps=_LONGEST, rate=rate, until=mark)
+            end, taken = descend(Circuits(size * M, size * V), there, steps=_LONGEST, rate=0.3, until=0.3)
             off.append(off_pattern_size(end) if taken < _LONGEST else math.nan)
         fast, slow = _empirical_rates(there)
-        found.append(SmallStart(tuple(sizes), tuple(off), 1 - math.log1p(rate * slow) / math.log1p(rate * fast)))
+        found.append(SmallStart(tuple(sizes), tuple(off), 1 - math.log1p(0.3 * slow) / math.log1p(0.3 * fast)))
     return found
 
 

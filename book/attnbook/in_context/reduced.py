@@ -176,14 +176,13 @@ def batch_means(
     prompts: int = PROMPTS,
     batches: int = BATCHES,
     seed: int = 0,
-    role: str = "test",
 ) -> torch.Tensor:
     """Means over (r, g) of any integrand (B,), (B, L) -> (B, columns), per batch: (batches, columns), float64.
 
     `width`: float64 numbers per prompt in its largest array. The integrand has to use both signs of g itself. Raises ValueError as
     `reduced_moments`.
     """
-    return _batch_means(integrand, law, _check(law, prompts, batches, role), batches, seed, role, columns, width)
+    return _batch_means(integrand, law, _check(law, prompts, batches, "test"), batches, seed, "test", columns, width)
 
 
 def _finite(name: str, value: object, axes: int | None = None) -> torch.Tensor:

@@ -114,13 +114,13 @@ class PhaseDiagram:
         """(rows, columns, draws) bool: every observed label is fitted after two steps."""
         return self.smallest_margin > 0
 
-    def phases(self, *, benign_below: float = -1.0) -> np.ndarray:
-        """(rows, columns, draws): 0 not interpolating, 1 harmful, 2 benign (interpolates, log10 error below the limit)."""
-        return np.where(self.interpolates, np.where(self.log10_error < benign_below, 2, 1), 0)
+    def phases(self) -> np.ndarray:
+        """(rows, columns, draws): 0 not interpolating, 1 harmful, 2 benign (interpolates, error below a tenth)."""
+        return np.where(self.interpolates, np.where(self.log10_error < -1, 2, 1), 0)
 
-    def phase(self, *, benign_below: float = -1.0) -> tuple[np.ndarray, np.ndarray]:
+    def phase(self) -> tuple[np.ndarray, np.ndarray]:
         """Majority phase of each cell, and bool: *uncertain* cells, in which more than a tenth of the draws disagree."""
-        each = self.phases(benign_below=benign_below)
+        each = self.phases()
         counts = np.stack([(each == k).sum(-1) for k in range(3)], -1)  # (rows, columns, 3)
         return counts.argmax(-1), counts.max(-1) < 0.9 * self.draws
 

@@ -15,7 +15,6 @@ import torch
 
 from attnbook.single_head.mean_field import mean_field
 from attnbook.single_head.phase import PhasePlan
-from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 
@@ -81,13 +80,13 @@ def _outside(reason: str) -> ThresholdFit:
     return ThresholdFit(*[math.nan] * 8, "outside", reason)
 
 
-def fit_threshold(x, shares, *, resamples: int = 200, seed: int = 0) -> ThresholdFit:
+def fit_threshold(x, shares, *, seed: int = 0) -> ThresholdFit:
     r"""Fit $\Phi((\log x - \log x_*)/w)$ to shares that go from 0 to 1 (or 1 to 0) along x, by maximum likelihood.
 
     Args:
         x: (points,) > 0, rising.
         shares: (points, draws) in [0, 1], one column per draw.
-        resamples: bootstrap samples; *draws* are resampled, because all points of a draw share its random numbers.
+        seed: of 200 bootstrap samples; *draws* are resampled, because all points of a draw share its random numbers.
 
     Returns "outside", never a number, when the mean share does not cross 1/2 on the grid or the fit leaves it. Raises ValueError for
     bad input.
@@ -99,7 +98,6 @@ def fit_threshold(x, shares, *, resamples: int = 200, seed: int = 0) -> Threshol
         raise ValueError(f"shares must be (points, draws) = ({len(x)}, 2 or more); got {shares.shape}")
     if not ((shares >= 0) & (shares <= 1)).all():
         raise ValueError("shares must lie in [0, 1]; got others or nan: leave out points without a fraction")
-    checks.whole_number("resamples", resamples, at_least=20)
     mean = shares.mean(1)
     if (mean[0] - 0.5) * (mean[-1] - 0.5) >= 0:
         return _outside(
@@ -112,7 +110,7 @@ def fit_threshold(x, shares, *, resamples: int = 200, seed: int = 0) -> Threshol
     if not log_x[0] <= centre <= log_x[-1]:
         return _outside(f"the fit lies at {math.exp(min(centre, 700)):.3g}, off the grid {x[0]:.3g} to {x[-1]:.3g}")
     rng = stream(seed, "resampling")
-    picks = rng.integers(0, shares.shape[1], (resamples, shares.shape[1]))
+    picks = rng.integers(0, shares.shape[1], (200, shares.shape[1]))
     again = np.array([_probit(log_x, rising[:, pick].mean(1), (centre, width)) for pick in picks])
     (low, width_low), (high, width_high) = np.quantile(again, [0.025, 0.975], axis=0)
     error, width_error = again.std(0, ddof=1)

@@ -148,7 +148,7 @@ def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dic
 
 def two_step_study(
     law: SignalNoiseLaw, step_size: float, *, draws: int = 40, seed: int = 0, delta: float = 0.01,
-    test_points: int = 1000, device: str = "cpu",
+    test_points: int = 1000,
 ) -> TwoStepStudy:  # fmt: skip
     """Draw, take two steps, and keep every number the claims look at.
 
@@ -174,9 +174,7 @@ def two_step_study(
         )
     checks.probability("delta", delta, open_ends=True)
     checks.whole_number("test_points", test_points, at_least=1)
-    joined = join(
-        [measure_two_steps(sample, step_size, test_points) for sample in draws_in_chunks(law, seed, draws, device)]
-    )
+    joined = join([measure_two_steps(sample, step_size, test_points) for sample in draws_in_chunks(law, seed, draws)])
     return TwoStepStudy(law=law, step_size=step_size, delta=delta, seed=seed, **joined)
 
 

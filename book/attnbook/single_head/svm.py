@@ -178,11 +178,11 @@ def _refuse_contradiction(gram: Floats, max_iterations: int) -> None:
         )
 
 
-def _polished(gram: Floats, alpha: Floats, rounds: int = 20) -> Floats:
+def _polished(gram: Floats, alpha: Floats) -> Floats:
     """Solve the active constraints' linear system exactly; drop what turns negative, add what is violated. Best round wins."""
     best, best_residual = alpha, _kkt_residual(gram, alpha)
     active = alpha > _ACTIVE * alpha.max()
-    for _ in range(rounds):
+    for _ in range(20):
         index = np.flatnonzero(active)
         trial = np.zeros_like(alpha)
         try:

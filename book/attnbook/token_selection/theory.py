@@ -73,12 +73,12 @@ def overfitting_clock(
     return law.n / (alpha * law.noise_std**2 * law.head_norm * law.signal_norm * law.d * scale)
 
 
-def benign_clock(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, prompt_scale: float = 0.0) -> float:
+def benign_clock(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> float:
     r"""`overfitting_clock` times $e^{1/(n\,\mathrm{SNR}^2)}$; inf where float64 overflows. Source: paper (poster), part 2 of the theorem.
 
     The paper's Theta and o hide the factor in the exponent; `delay_exponent` derives it.
     """
-    clock = overfitting_clock(law, step_size, weight_scale=weight_scale, prompt_scale=prompt_scale)
+    clock = overfitting_clock(law, step_size, weight_scale=weight_scale)
     return _exp(1 / n_snr_squared(law) + math.log(clock))
 
 
@@ -111,18 +111,12 @@ def first_half_constant(law: TokenLaw) -> float:
 
 
 @checks.checked
-def first_half_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True) -> float:
+def first_half_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> float:
     """Steps until the mean attention of clean samples on their relevant token is 1/2, for orthogonal noise and every n SNR^2.
 
     Start p_0 = 0. RuntimeError where it never happens. Source: derived, leading order in d; compared with training in the tests.
     """
-    path = mean_field(
-        law,
-        step_size,
-        weight_scale=weight_scale,
-        finite_size=finite_size,
-        until=lambda now: now.attention[CLEAN, 0] >= 0.5,
-    )
+    path = mean_field(law, step_size, weight_scale=weight_scale, until=lambda now: now.attention[CLEAN, 0] >= 0.5)
     return path.crossing(path.attention[:, CLEAN, 0], 0.5)
 
 
@@ -292,9 +286,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
 
 
 @checks.checked
-def selection_path(
-    law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, finite_size: bool = True
-) -> MeanField:
+def selection_path(law: TokenLaw, step_size: float) -> MeanField:
     """Orthogonal noise, from zero until a fresh sample gives half of its attention to the relevant token; its last time is tau_sel.
 
     Start p_0 = 0. Includes the growth of |p| that `selection_time` leaves out. RuntimeError where it never happens.
@@ -311,7 +303,7 @@ def selection_path(
         look_again = score + 2 * missing  # attention cannot rise by more than 1/4 per unit of score
         return bool(missing <= 0)
 
-    return mean_field(law, step_size, weight_scale=weight_scale, finite_size=finite_size, until=selected)
+    return mean_field(law, step_size, until=selected)
 
 
 # The constructed direction of the first version

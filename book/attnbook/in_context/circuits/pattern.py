@@ -112,21 +112,13 @@ def _kept(law: RegressionLaw, seed: int, draws: int = 40) -> dict[str, torch.Ten
     return {name: torch.tensor(rows, dtype=torch.float64) for name, rows in found.items()}
 
 
-def _added(
-    law: RegressionLaw,
-    omega: float,
-    mu: float,
-    form: OffPatternHessian,
-    seed: int,
-    draws: int = 12,
-    prompts: int = 3000,
-) -> torch.Tensor:
-    """Full model on prompts with labels: the second difference of its risk in a random direction over its quadratic form, (draws,)."""
+def _added(law: RegressionLaw, omega: float, mu: float, form: OffPatternHessian, seed: int) -> torch.Tensor:
+    """Full model on prompts with labels: the second difference of its risk in a random direction over its quadratic form, (12,)."""
     d, signs = law.d, torch.tensor([1.0, -1.0], dtype=torch.float64)
     still = two_number_circuits(omega * signs, mu * signs, d)
     symmetric, antisymmetric, vectors = (form.per_batch[kind].mean(0) for kind in KINDS)
     ratios = []
-    for draw in range(draws):
+    for draw in range(12):
         generator = torch.Generator().manual_seed(1000 * seed + 500 + draw)
         E, m, v = (torch.randn(2, *shape, generator=generator, dtype=torch.float64) for shape in ((d, d), (d,), (d,)))
         size = 0.02 * omega
@@ -142,7 +134,7 @@ def _added(
         moved_M, moved_V = torch.zeros_like(still.key_query), torch.zeros_like(still.output_value)
         moved_M[:, :d, :d], moved_M[:, d, :d], moved_V[:, :d] = E, m, v
         models = [Circuits(still.key_query + t * moved_M, still.output_value + t * moved_V) for t in (1, -1, 0)]
-        drawn = law.draw(prompts, seed, run=7000 + draw)
+        drawn = law.draw(3000, seed, run=7000 + draw)
         up, down, middle = (risk_per_prompt(model, law, drawn).mean() for model in models)
         ratios.append(((up + down) / 2 - middle) / predicted)
     return torch.stack(ratios)

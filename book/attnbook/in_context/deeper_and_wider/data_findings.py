@@ -177,17 +177,15 @@ class ScaleFinding:
     isotropic: tuple[float, float]  # kappa for N(0, I) and the best step there, as a control
 
 
-def scale_finding(
-    law: RegressionLaw, *, omega: float = 0.02, batches: int = 40, prompts: int = 2500, seed: int = 0
-) -> ScaleFinding:
+def scale_finding(law: RegressionLaw, *, seed: int = 0) -> ScaleFinding:
     """Heads +-omega N, +-1/(2 omega): conditional risks minus those of the step with the same matrix, on the same prompts."""
     plain = RegressionLaw(law.d, law.length, law.noise_std, law.convention)
-    measured, predicted, isotropic = [], [], []
+    omega, measured, predicted, isotropic = 0.02, [], [], []
     for factor in (0.3, 1.0):
         N = factor * closed_form.best_preconditioner(law, centred=True)
         values = []
-        for run in range(batches):
-            drawn = law.draw(prompts, seed, run=run)
+        for run in range(40):
+            drawn = law.draw(2500, seed, run=run)
             scores = torch.einsum("bld,de,be->bl", drawn.x, torch.as_tensor(N), drawn.query)
             pair = (torch.softmax(omega * scores, -1) - torch.softmax(-omega * scores, -1)) / (2 * omega)
             step = (scores - scores.mean(-1, keepdim=True)) / law.length

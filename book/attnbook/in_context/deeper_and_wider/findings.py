@@ -57,10 +57,10 @@ class CausalFinding:
     ]  # (R, 2) largest sum |p - 1/L| at the query: random start, scores 100 times as large
 
 
-def causal_finding(law: RegressionLaw, heads: int, *, runs: int = 5, seed: int = 0, count: int = 20) -> CausalFinding:
+def causal_finding(law: RegressionLaw, heads: int, *, runs: int = 5, seed: int = 0) -> CausalFinding:
     """Weights of all tokens before and after the last three tokens of every prompt change (all but the first, if they are fewer)."""
     weights = initial_weights(law.d, heads, seed=seed, runs=runs)
-    tokens = prompt_tokens(law.draw(count, seed))
+    tokens = prompt_tokens(law.draw(20, seed))
     moved = tokens.clone()
     first = max(1, tokens.shape[-2] - 3)
     moved[:, first:] += 1.0
@@ -108,10 +108,8 @@ def _task_finding(trained: Trained, prompts: int, seed: int) -> TaskFinding:
     )  # a bound: tasks are correlated
 
 
-def superposition_cost(
-    law: MultiTaskLaw, scales: tuple[float, ...] = SCALES, *, prompts: int = 6000, seed: int = 0
-) -> dict[str, torch.Tensor]:
-    """Mean risk over tasks of constructed heads minus that of the separate steps: (scales, 2), value and standard error.
+def superposition_cost(law: MultiTaskLaw, *, prompts: int = 6000, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Mean risk over tasks of constructed heads minus that of the separate steps: (len(SCALES), 2), value and standard error.
 
     "pairs": 2N heads, two for each task; "superposed": N + 1 heads. The same prompts for all, each with both signs of its query, which
     cancels the first order in the scale prompt by prompt.
@@ -122,7 +120,7 @@ def superposition_cost(
     found = {}
     for name, build in (("pairs", paired_heads), ("superposed", superposed_heads)):
         rows = []
-        for scale in scales:
+        for scale in SCALES:
             stack = stack_of_circuits(*build(law, scale))
             errors = [(predict_stack(stack, part)[0] - part.target).square() for part in both]
             excess = sum((mine - other).mean(1) for mine, other in zip(errors, linear, strict=True)) / 2

@@ -174,14 +174,12 @@ def separate_maps(law: MultiTaskLaw) -> np.ndarray:
     return (steps[:, None] * law.projections)[..., None] * np.eye(law.d)
 
 
-def best_linear_maps(
-    law: MultiTaskLaw, heads: int, *, starts: int = 4, sweeps: int = 200
-) -> tuple[np.ndarray, np.ndarray]:
+def best_linear_maps(law: MultiTaskLaw, heads: int) -> tuple[np.ndarray, np.ndarray]:
     """The smallest sum of risks that H heads of small scale can reach: their maps (N, d, d) and the risks (N,).
 
     H heads with zero sums span H - 1 matrices. From N + 1 heads on the answer is `separate_maps`; one head gives nothing. Between, the
     maps are diagonal (an entry off the diagonal has target 0), and the sum of risks is a weighted distance of rank H - 1, minimised
-    by alternating least squares from several starts.
+    by alternating least squares from four starts.
     """
     checks.whole_number("heads", heads, at_least=1)
     rank, L, P = heads - 1, law.length, law.projections
@@ -192,10 +190,10 @@ def best_linear_maps(
     weight = f / L * (L * P + (law.sizes + law.noise_variances)[:, None])
     wanted = f * P / weight
     found = []
-    for start in range(starts if rank else 1):
+    for start in range(4 if rank else 1):
         left = stream(0, "search", start).standard_normal((law.tasks, rank)) + 1.0
         right = np.zeros((rank, law.d))
-        for _ in range(sweeps if rank else 0):
+        for _ in range(200 if rank else 0):
             right = np.stack([_least_squares(left, wanted[:, j], weight[:, j]) for j in range(law.d)], 1)
             left = np.stack([_least_squares(right.T, wanted[k], weight[k]) for k in range(law.tasks)])
         maps = (left @ right)[..., None] * np.eye(law.d)

@@ -267,43 +267,23 @@ class TrainingStudy:
         return self.live.history.experiment.law
 
 
-def training_study(
-    experiment: Experiment,
-    *,
-    full: dict[int, History] | None = None,
-    starts: TrapRuns | None = None,
-    prompts: int = 1000,
-    validations: int = 400,
-) -> TrainingStudy:
-    """Train and collect.
-
-    Args:
-        experiment: the live training; the other optimisers repeat it.
-        full: long trainings of one and of two heads, by number of heads; None: the stored ones.
-        starts: many starts of two heads; None: the stored ones of `trap_study`.
-        prompts: held-out prompts behind every risk.
-        validations: one-batch validations whose spread is measured.
-
-    Raises ValueError for a bad argument before any work.
-    """
+def training_study(experiment: Experiment) -> TrainingStudy:
+    """Train and collect; the other optimisers repeat the experiment. Raises ValueError for anything but an `Experiment`."""
     if not isinstance(experiment, Experiment):
         raise ValueError(f"experiment must be an Experiment; got {type(experiment).__name__}")
-    checks.whole_number("validations", validations, at_least=2)
-    checks.whole_number("prompts", prompts, at_least=50)
     seed, e = experiment.seed, experiment.replace(weight_decay=None)  # each optimiser's own default
-    full = {heads: full_runs.load(heads) for heads in (1, 2)} if full is None else full
-    starts = stored_table().by_heads[2] if starts is None else starts
+    full = {heads: full_runs.load(heads) for heads in (1, 2)}
     trained = {name: train(e.replace(optimiser=name)) for name in dict.fromkeys((e.optimiser, *OPTIMISERS))}
-    watched = {name: watch(history, prompts=prompts, seed=seed) for name, history in trained.items()}
+    watched = {name: watch(history, seed=seed) for name, history in trained.items()}
     live, two = watched[e.optimiser], full[2]
     first = live.history.steps[live.history.steps <= max(1, e.steps // 12)]
     short = e.replace(runs=2, steps=min(e.steps, 300), records=5)
     adam = [short.replace(optimiser=name, weight_decay=decay) for name, decay in _DECAYS]
     return TrainingStudy(
         live, {name: watched[name] for name in OPTIMISERS}, linear_start(e.replace(optimiser="SGD"), first),
-        {heads: watch(history, every=2, prompts=prompts, seed=seed) for heads, history in full.items()},
+        {heads: watch(history, every=2, seed=seed) for heads, history in full.items()},
         batch_losses(average_circuits(two)[int(untrapped(two).int().argmax())], two.experiment.law, two.experiment.batch,
-                     validations, seed=seed, run=1),
+                     400, seed=seed, run=1),
         resume_study(e.replace(runs=1, steps=min(e.steps, 3000), records=20), 11),
-        tuple(train(each) for each in adam), starts, late(two, seed=seed),
+        tuple(train(each) for each in adam), stored_table().by_heads[2], late(two, seed=seed),
     )  # fmt: skip

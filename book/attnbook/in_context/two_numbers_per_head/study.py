@@ -128,15 +128,13 @@ def dense_risk_per_batch(
     return torch.stack(values)
 
 
-def reduction_check(
-    law: RegressionLaw, *, prompts: int = _DENSE_PROMPTS, seed: int = 0, wrong_share: float = 1.25
-) -> Reduction:
+def reduction_check(law: RegressionLaw, *, prompts: int = _DENSE_PROMPTS, seed: int = 0) -> Reduction:
     """Four models in two ways; omega in units of sqrt(5/d). `prompts` dense ones per batch, for each of 40 batches."""
     scale = math.sqrt(5 / law.d)
     omega, mu = (torch.tensor(part, dtype=torch.float64) for part in zip(*_SETTINGS, strict=True))
     omega, mu = omega * scale, mu / scale
-    # (d - 1 + s2) times wrong_share is what a law with more noise has.
-    noise = wrong_share * (law.d - 1 + law.noise_variance) - (law.d - 1)
+    # (d - 1 + s2) times 1.25 is what a law with more noise has.
+    noise = 1.25 * (law.d - 1 + law.noise_variance) - (law.d - 1)
     other = RegressionLaw(law.d, law.length, math.sqrt(noise / law.d), law.convention)
     draws = {"prompts": 10_000, "batches": _BATCHES, "seed": seed}
     return Reduction(
@@ -158,19 +156,17 @@ def jitter_price(law: RegressionLaw) -> float:
     return 2 * law.beta_std**2 * d**2 * (length - 1) * (length + d + law.noise_variance) / length**2
 
 
-def jitter_cost(
-    law: RegressionLaw, omega: float, mu: float, *, size: float, draws: int = 120, prompts: int = 600, seed: int = 0
-) -> torch.Tensor:
-    """Measured: added risk over mu^2 tau^2 for `draws` draws of such noise, tau = `size`, each on its own prompts: (draws,)."""
+def jitter_cost(law: RegressionLaw, omega: float, mu: float, *, size: float, seed: int = 0) -> torch.Tensor:
+    """Measured: added risk over mu^2 tau^2 for 120 draws of such noise, tau = `size`, each on its own prompts: (120,)."""
     signs, d = torch.tensor([1.0, -1.0], dtype=torch.float64), law.d
     still = two_number_circuits(omega * signs, mu * signs, d)
     values = []
-    for draw in range(draws):
+    for draw in range(120):
         moved = still.key_query.clone()
         noise = stream(seed, "noise", draw).standard_normal((2, d, d))
         moved[:, :d, :d] += size * torch.as_tensor(noise)
         both = Circuits(torch.stack((still.key_query, moved)), still.output_value.expand(2, 2, d + 1))
-        risk = risk_per_prompt(both, law, law.draw(prompts, seed, run=2 * _DENSE_RUNS + draw)).mean(-1)
+        risk = risk_per_prompt(both, law, law.draw(600, seed, run=2 * _DENSE_RUNS + draw)).mean(-1)
         values.append((risk[1] - risk[0]) / (mu * size) ** 2)
     return torch.stack(values)
 

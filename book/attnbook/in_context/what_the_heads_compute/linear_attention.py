@@ -73,17 +73,18 @@ def linear_risks(
     return torch.as_tensor(exact) + added / prompts
 
 
+_LEARNING_RATE = 0.03  # of Adam, at the first step
+
+
 def train_linear_attention(
     law: RegressionLaw,
     *,
-    heads: int = 1,
     steps: int = 500,
     batch: int = 128,
-    learning_rate: float = 0.03,
     runs: int = 5,
     seed: int = 0,
 ) -> Circuits:
-    """Train linear attention of the 1/L form: circuits (runs, heads, ...).
+    """Train one head of linear attention of the 1/L form: circuits (runs, 1, ...).
 
     Adam on M and V themselves, all their entries free but for the column of M without effect; squared error on fresh prompts of the law at
     every step; the learning rate falls linearly to 0, so that little is left of the noise of the last batches. Each run has its own prompts
@@ -93,20 +94,19 @@ def train_linear_attention(
 
     Raises ValueError for a bad argument before any work.
     """
-    for name, value in (("heads", heads), ("steps", steps), ("batch", batch), ("runs", runs)):
+    for name, value in (("steps", steps), ("batch", batch), ("runs", runs)):
         checks.whole_number(name, value, at_least=1)
-    checks.positive_number("learning_rate", learning_rate)
     n, d = law.d + 1, law.d
-    free = [stream(seed, "start", run).uniform(-0.2, 0.2, (heads, d * d + 1)) for run in range(runs)]
+    free = [stream(seed, "start", run).uniform(-0.2, 0.2, (1, d * d + 1)) for run in range(runs)]
     free = torch.as_tensor(np.stack(free))
-    matrix, value = (torch.zeros(runs, heads, n, *shape, dtype=torch.float64) for shape in ((d,), ()))
+    matrix, value = (torch.zeros(runs, 1, n, *shape, dtype=torch.float64) for shape in ((d,), ()))
     value[..., d] = free[..., -1] + 0.3 * free[..., -1].sign()
     matrix[..., :d, :] = free[..., :-1].unflatten(-1, (d, d)) + value[..., d, None, None] * torch.eye(d)
     matrix.requires_grad_(True), value.requires_grad_(True)
-    optimiser = torch.optim.Adam([matrix, value], lr=learning_rate)
+    optimiser = torch.optim.Adam([matrix, value], lr=_LEARNING_RATE)
     data = [stream(seed, "batches", run) for run in range(runs)]
     for step in range(steps):
-        optimiser.param_groups[0]["lr"] = learning_rate * (1 - step / steps)
+        optimiser.param_groups[0]["lr"] = _LEARNING_RATE * (1 - step / steps)
         normals = torch.stack([torch.as_tensor(draw.standard_normal((batch, law.normals_per_prompt))) for draw in data])
         prompts = law.from_normals(normals)
         moments = prompts.context.mT @ prompts.context / law.length  # (R, B, n, n): all that the model sees

@@ -155,16 +155,16 @@ class LocalAttention:
 
 def local_attention(
     widths: Sequence[int] = (1, 2, 4, 8), *, n: int = 60, d: int = 12_000, high: float = 30.0, low: float = 16.0,
-    label_noise: float = 0.05, unit: float = 5.0, steps: int = 100, draws: int = 5, seed: int = 0, count: int = 4000,
+    steps: int = 100, draws: int = 5, seed: int = 0, count: int = 4000,
 ) -> LocalAttention:  # fmt: skip
-    """Train with step size unit x n / d on eight tokens above (two steps) and below the threshold (`steps` steps).
+    """Train with step size 5 n / d on eight tokens above (two steps) and below the threshold (`steps` steps).
 
     Errors by averaging `count` draws of the fresh logits: good to a few percent above 1e-6 and not to be trusted below.
     """
     rows = []
-    size = checks.positive_number("unit", unit) * n / d
+    size = 5 * n / d
     samples = [
-        SignalNoiseLaw(n, d, norm, label_noise, tokens=8).draw(seed, checks.whole_number("draws", draws, at_least=1))
+        SignalNoiseLaw(n, d, norm, 0.05, tokens=8).draw(seed, checks.whole_number("draws", draws, at_least=1))
         for norm in (high, low)
     ]
     for width in widths:

@@ -35,29 +35,23 @@ _BLOCK = 64  # pairs of run and class at once
 
 
 @checks.checked
-def log10_map_error(
-    v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, *, per_class: bool = False
-) -> Tensor:
-    """log10 of the clean error of one head with `attention_map`, T = 2: (R,), or (R, 2) with `per_class`; -inf where it is 0.
+def log10_map_error(v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap) -> Tensor:
+    """log10 of the clean error of one head with `attention_map`, T = 2: (R,); -inf where it is 0.
 
     v, p: (R, m) in the coordinates of `sample`, the training set they come from. Relative error of the error itself about 1e-10.
     Raises ValueError for T > 2 (use `map_error_conditioned`) and for shapes that do not fit.
     """
-    return log10_map_errors(v[None], p[None], sample, attention_map, per_class=per_class)[0]
+    return log10_map_errors(v[None], p[None], sample, attention_map)[0]
 
 
 @checks.checked
-def log10_map_errors(
-    v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, *, per_class: bool = False
-) -> Tensor:
-    """The same at S moments of a training at once, which is faster: v, p (S, R, m), the result (S, R) or (S, R, 2)."""
+def log10_map_errors(v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap) -> Tensor:
+    """The same at S moments of a training at once, which is faster: v, p (S, R, m), the result (S, R)."""
     if sample.law.tokens != 2:
         raise ValueError(f"tokens must be 2 for the exact error; got {sample.law.tokens}: use map_error_conditioned")
     each = [scores_of_fresh_data(*head, sample) for head in zip(v, p, strict=True)]
     scores = FreshScores(*(torch.stack(parts) for parts in zip(*(vars(one).values() for one in each), strict=True)))
-    return log10_map_error_of_scores(
-        scores, attention_map, per_class=per_class, class_probability=sample.law.class_probability
-    )
+    return log10_map_error_of_scores(scores, attention_map, class_probability=sample.law.class_probability)
 
 
 @checks.checked
@@ -80,9 +74,7 @@ def log10_map_error_of_scores(
     return log_error / math.log(10)
 
 
-def map_error_conditioned(
-    v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, count: int, *, seed: int | None = None
-) -> Estimate:
+def map_error_conditioned(v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, count: int) -> Estimate:
     r"""Monte Carlo over the fresh logits only, any T and any map: given them f is Gaussian and the error a tail.
 
     The map must treat tokens alike, or windows alike (all maps of `single_head.maps` do): the signal is put first. With standard
@@ -91,10 +83,9 @@ def map_error_conditioned(
     """
     checks.whole_number("count", count, at_least=2)
     s = scores_of_fresh_data(v, p, sample)
-    seed, noise_tokens = sample.seed if seed is None else seed, sample.law.tokens - 1
-    estimates = []
+    noise_tokens, estimates = sample.law.tokens - 1, []
     for r in range(sample.runs):
-        rng = stream(seed, "test", sample.first_run + r)
+        rng = stream(sample.seed, "test", sample.first_run + r)
         fresh = torch.as_tensor(rng.standard_normal((count, 1, noise_tokens))).to(v).expand(-1, 2, -1)  # both classes
         logits = torch.cat([s.logit[r].expand(count, 2).unsqueeze(-1), s.omega[r].unsqueeze(-1) * fresh], -1)
         weights = attention_map.weights(logits)

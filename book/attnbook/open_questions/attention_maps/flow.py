@@ -142,16 +142,15 @@ def map_flow(
 
 
 def map_descent(
-    x: Tensor | float, label_noise: Tensor | float, attention_map: AttentionMap, unit: float, *, record: Sequence[int],
-    exact: int = 200,
-) -> MapFlow:  # fmt: skip
+    x: Tensor | float, label_noise: Tensor | float, attention_map: AttentionMap, unit: float, *, record: Sequence[int]
+) -> MapFlow:
     """Gradient descent in the same six variables, step size unit x n / d, from zero: `times` are the recorded steps.
 
-    The first `exact` steps are made one by one; later ones, small against the state, are followed by the flow (errors differ by less
+    The first 200 steps are made one by one; later ones, small against the state, are followed by the flow (errors differ by less
     than 0.1 % for unit <= 5, a test). Raises ValueError for a bad argument.
     """
     x, nu, rate = _systems(x, label_noise, 1.0)
-    unit, exact = checks.positive_number("unit", unit), checks.whole_number("exact", exact, at_least=1)
+    unit, exact = checks.positive_number("unit", unit), 200
     wanted = sorted({checks.whole_number("record", step, at_least=0) for step in record})
     if not wanted:
         raise ValueError("record must hold one step or more; got none")
@@ -169,7 +168,7 @@ def map_descent(
 
 def map_threshold(
     attention_map: AttentionMap, label_noise: Tensor | float, *, attention_rate: float = 1.0, highest: float = 8.0,
-    time: float = 1e5, step: float = 0.02,
+    step: float = 0.02,
 ) -> Tensor:  # fmt: skip
     """x*(eta) of a normalised map, one per entry of `label_noise`: the flow from zero selects the signal above it and noise below.
 
@@ -188,9 +187,8 @@ def map_threshold(
     for _ in range(3):
         grid = low.unsqueeze(1) + (high - low).unsqueeze(1) * share
         flow = map_flow(
-            grid.exp().flatten(), eta.repeat_interleave(17), attention_map, times=torch.tensor([time]),
-            attention_rate=attention_rate, step=step,
-        )  # fmt: skip
+            grid.exp().flatten(), eta.repeat_interleave(17), attention_map, attention_rate=attention_rate, step=step
+        )
         chosen = flow.selects_signal.view(-1, 17)
         beyond |= ~chosen[:, -1]
         first = 17 - chosen.flip(1).long().cumprod(1).sum(1)  # from there on all of them select the signal

@@ -142,10 +142,10 @@ def _soft(draws: int, seed: int) -> np.ndarray:
     return np.array(rows)
 
 
-def _joint(seed: int, draws: int = 5) -> np.ndarray:
+def _joint(seed: int) -> np.ndarray:
     """Two heads against one at half the margin, rho = 25, a demanded margin of 3 |p_mm| Gamma."""
-    rows, labels = np.zeros((draws, 2)), np.r_[np.ones(CLEAN), -np.ones(FLIPPED)]
-    for run in range(draws):
+    rows, labels = np.zeros((5, 2)), np.r_[np.ones(CLEAN), -np.ones(FLIPPED)]
+    for run in range(len(rows)):
         gram = one_class(CLEAN, FLIPPED, DIMENSION, 25.0, seed=seed, run=run)
         one = best_of_all(gram, 1)
         margin = 3 * attention_norm(gram, labels, one.one) / math.sqrt(one.equal)

@@ -51,31 +51,21 @@ def joint_value(
 
 
 def joint_cost(
-    gram: SelectionGram,
-    labels: np.ndarray,
-    heads: int,
-    margin: float,
-    selection: np.ndarray,
-    *,
-    random_starts: int = 1,
-    seed: int = 0,
+    gram: SelectionGram, labels: np.ndarray, heads: int, margin: float, selection: np.ndarray, *, seed: int = 0
 ) -> tuple[float, np.ndarray]:
     """J_H(margin) as found by L-BFGS from several starts, and the norms |p_h| (H,).
 
-    Starts: no attention; one head or all heads towards `selection`; random logits. Raises ValueError for a bad
-    argument.
+    Starts: no attention; one head or all heads towards `selection`; random logits. Raises ValueError for a bad argument.
     """
     from scipy.optimize import minimize
 
     checks.whole_number("heads", heads, at_least=1)
     checks.positive_number("margin", margin)
-    checks.whole_number("random_starts", random_starts, at_least=0)
     inverse = np.linalg.inv(_difference_gram(gram, labels))
     sign = 2 * np.asarray(selection, dtype=float) - 1
-    rng = stream(seed, "search")
     starts = [np.zeros((heads, gram.n))]
     starts += [np.outer(np.arange(heads) < k, sign) for k in sorted({1, heads})]
-    starts += [rng.standard_normal((heads, gram.n)) for _ in range(random_starts)]
+    starts.append(stream(seed, "search").standard_normal((heads, gram.n)))
     shape = (heads, gram.n)
 
     def objective(z: np.ndarray) -> tuple[float, np.ndarray]:

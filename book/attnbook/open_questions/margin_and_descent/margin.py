@@ -93,17 +93,14 @@ def saddle_excess(gram: SelectionGram, selection: np.ndarray) -> float:
     return float(q.max() / (alpha @ kernel @ alpha) - 1)
 
 
-def soft_ascent(
-    gram: SelectionGram, start: np.ndarray, *, steps: int = 60, rate: float = 0.5
-) -> tuple[np.ndarray, np.ndarray]:
+def soft_ascent(gram: SelectionGram, start: np.ndarray, *, steps: int = 60) -> tuple[np.ndarray, np.ndarray]:
     r"""Projected gradient descent on log |v|^2 over soft selections, from `start` (B, H, n); the end and its norms (B,).
 
     $\partial |v|^2/\partial s_{hi} = -2\alpha_i\left[(S(s_h\circ\alpha))_i - (N((1-s_h)\circ\alpha))_i\right]$ with the
     SVM's multipliers. A step that does not improve is halved away: the norm never rises.
     """
     checks.whole_number("steps", steps, at_least=1)
-    checks.positive_number("rate", rate)
-    s, size = np.array(start, dtype=float), np.full(len(start), float(rate))
+    s, size = np.array(start, dtype=float), np.full(len(start), 0.5)
     norms = head_norms(gram, s)
     for _ in range(steps):
         slope = norm_gradient(gram, s)

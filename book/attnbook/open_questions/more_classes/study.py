@@ -156,9 +156,9 @@ def _one_way(seed: int) -> tuple[np.ndarray, ...]:
     return torch.cat(xs).numpy(), torch.cat(moves).numpy(), np.concatenate(steps)
 
 
-def _trap_runs(seed: int, count: int = 400, steps: int = 300) -> tuple[np.ndarray, np.ndarray]:
+def _trap_runs(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The flow as a map from zero, with step sizes, ratios of step sizes, x, eta and K drawn at random."""
-    rng = stream(seed, "start")
+    rng, count, steps = stream(seed, "start"), 400, 300
     classes = rng.choice([2, 3, 5, 10, 30], count).astype(float)
     eta = rng.uniform(0, 0.9, count) * (1 - 1 / classes)
     x, nu = np.exp(rng.uniform(-1.5, 1.5, count)), eta / (1 - eta)

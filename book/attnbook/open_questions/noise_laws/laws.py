@@ -129,12 +129,10 @@ def scores_from(logit: torch.Tensor, value: torch.Tensor, v_noise: torch.Tensor,
     return FreshScores(logit, value, omega.expand_as(value), sign * along, tau.expand_as(value))
 
 
-def log10_error(
-    v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False, spacing: float = 0.2
-) -> torch.Tensor:
+def log10_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False) -> torch.Tensor:
     r"""log10 of $E_R[\mathrm{err}(R^2S)]$: (R,), or (R, 2) with `per_class`. Exact for Gaussian entries, two tokens.
 
-    `spacing`: of the quadrature over the scale. Raises ValueError for more than two tokens.
+    Raises ValueError for more than two tokens.
     """
     if sample.law.tokens != 2:
         raise ValueError(f"tokens must be 2 for the exact formula; got {sample.law.tokens}: use clean_error_sampled")
@@ -143,7 +141,7 @@ def log10_error(
     if scale is None:
         error = log10_error_of_scores(scores, per_class=True)
     else:
-        error = averaged_over_scale(scores, *scale.nodes(spacing))
+        error = averaged_over_scale(scores, *scale.nodes())
     if per_class:
         return error
     return (torch.logsumexp(error * math.log(10), -1) - math.log(2)) / math.log(10)

@@ -38,10 +38,9 @@ class RateRow:
 
 
 def universality_gaps(
-    entries: Entries, dimensions: Sequence[int], *, tokens_per_dimension: float = 1 / 20, strength: float = 0.5,
-    label_noise: float = 0.1, draws: int = 10, points: int = 2000, seed: int = 0,
-) -> list[RateRow]:  # fmt: skip
-    r"""Gap between the Gaussian formula and the truth along n = d/20 at fixed n SNR^2, two steps of 5n/d.
+    entries: Entries, dimensions: Sequence[int], *, draws: int = 10, points: int = 2000, seed: int = 0
+) -> list[RateRow]:
+    r"""Gap between the Gaussian formula and the truth along n = d/20 at n SNR^2 = 1/2 and eta = 0.1, two steps of 5n/d.
 
     For scale mixtures $z_j = \sqrt{w_j} g_j$ the error is $E_w[\mathrm{err}(S_w)]$ with
     $S_w = \sum_j w_j (\tilde v_j^2, \tilde v_j\tilde p_j, \tilde p_j^2)$, and the formula is $\mathrm{err}(E S_w)$. To second order the
@@ -52,8 +51,8 @@ def universality_gaps(
     checks.whole_number("points", points, at_least=2)
     rows = []
     for d in dimensions:
-        n = round(tokens_per_dimension * d)
-        law = NoiseLaw(n, d, strength_to_norm(strength, n, d), label_noise, entries=entries)
+        n = round(d / 20)
+        law = NoiseLaw(n, d, strength_to_norm(0.5, n, d), 0.1, entries=entries)
         rng = stream(seed, "test", d)
         parts = []
         for r in range(draws):

@@ -197,7 +197,7 @@ def error_rows(
 # --- claims C1-C16 ---------------------------------------------------------------------------------------------------------
 
 
-def study_of(row: ErrorRow, step_size: float, seed: int, *, delta: float = 0.01) -> TwoStepStudy:
+def study_of(row: ErrorRow, step_size: float, seed: int) -> TwoStepStudy:
     """What the judges of C1-C16 look at, from the draws of `row`; their error formula is the one for white Gaussian noise.
 
     The error on noisy labels is the row's share of misclassified fresh points, its labels flipped with probability eta.
@@ -205,13 +205,13 @@ def study_of(row: ErrorRow, step_size: float, seed: int, *, delta: float = 0.01)
     draws, law = len(row.sampled), row.law
     found = measure_two_steps(law.draw(seed, draws, coordinates="dense"), step_size, 1)
     found["sampled_noisy_error2"] = noisy_error(row.sampled, law.label_noise)
-    return TwoStepStudy(law=law, step_size=step_size, delta=delta, seed=seed, **found)
+    return TwoStepStudy(law=law, step_size=step_size, delta=0.01, seed=seed, **found)
 
 
-def claim_matrix(rows: dict[str, list[ErrorRow]], step_size: float, *, which: int = -1, seed: int = 0):
-    """law -> claim -> `Check` by the judges of the two-step page, on the draws of `error_rows` at its strength number `which`."""
+def claim_matrix(rows: dict[str, list[ErrorRow]], step_size: float, *, seed: int = 0):
+    """law -> claim -> `Check` by the judges of the two-step page, on the draws of `error_rows` at its last strength."""
     return {
-        name: {check.claim.id: check for check in TWO_STEP_CLAIMS.check(study_of(row[which], step_size, seed))}
+        name: {check.claim.id: check for check in TWO_STEP_CLAIMS.check(study_of(row[-1], step_size, seed))}
         for name, row in rows.items()
     }
 

@@ -70,14 +70,13 @@ class TraceRow:
 
 
 def trace_rows(
-    covariances: dict[str, Covariance], n: int, d: int, step_size: float, strength: float, *, label_noise: float = 0.0,
-    draws: int = 20, seed: int = 0,
+    covariances: dict[str, Covariance], n: int, d: int, step_size: float, strength: float, *, draws: int = 20, seed: int = 0
 ) -> list[TraceRow]:  # fmt: skip
-    """Two steps for each covariance at one signal norm, n rho^2 / d = strength. Raises ValueError for a bad argument."""
+    """Two steps for each covariance, no flips, one signal norm: n rho^2 / d = strength. Raises ValueError for a bad argument."""
     checks.whole_number("draws", draws, at_least=2)
     rows = []
     for name, covariance in covariances.items():
-        law = NoiseLaw(n, d, strength_to_norm(strength, n, d), label_noise, covariance=covariance)
+        law = NoiseLaw(n, d, strength_to_norm(strength, n, d), covariance=covariance)
         sample = law.draw(seed, draws, coordinates="dense")
         steps = two_steps(sample, step_size)
         traces = covariance.traces(d)

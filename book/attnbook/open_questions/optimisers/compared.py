@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from attnbook.open_questions.optimisers.signs import dense_copy
-from attnbook.open_questions.outcomes import UNIT, matched_step
+from attnbook.open_questions.outcomes import matched_step
 from attnbook.single_head.long_run import class_attention, log_steps
 from attnlib.single_head.law import Sample
 from attnlib.single_head.population import log10_clean_error
@@ -106,13 +106,13 @@ def _train_one_by_one(sample: Sample, size: float, entry: Entry, record: Sequenc
     )
 
 
-def compare_rules(sample: Sample, entries: Sequence[Entry] = LINE_UP, *, unit: float = UNIT) -> dict[str, Milestones]:
+def compare_rules(sample: Sample, entries: Sequence[Entry] = LINE_UP) -> dict[str, Milestones]:
     """Train every entry on the same training sets, given in reduced coordinates; by name. Raises ValueError for a bad argument."""
     if len({entry.name for entry in entries}) != len(entries):
         raise ValueError("entries must have different names; got some twice: results are kept by name")
     found, copies = {}, {}
     for entry in entries:
-        size = entry.step * matched_step(sample, entry.rule, unit)
+        size = entry.step * matched_step(sample, entry.rule)
         clock = {*log_steps(entry.steps, 5), *log_steps(entry.steps, 40)}
         if entry.basis:
             if entry.basis not in copies:

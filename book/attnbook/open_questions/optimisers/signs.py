@@ -41,11 +41,11 @@ def _frame(seed: int, run: int, rows: int, d: int, signals: str) -> np.ndarray:
     return q.T * np.sign(np.diag(triangle))[:, None]
 
 
-def dense_copy(sample: Sample, signals: str = "random", *, seed: int | None = None) -> Sample:
+def dense_copy(sample: Sample, signals: str = "random") -> Sample:
     """The same training sets as vectors of R^d, the signals in the directions named: "axis", "flat" or "random".
 
     sample: in reduced coordinates, drawn without start vectors. Every run has a frame of its own, from the stream
-    (seed, "signals", run); the sample's seed when left out. Noise stays Gaussian in the complement of the signals.
+    (the sample's seed, "signals", run). Noise stays Gaussian in the complement of the signals.
     Raises ValueError for another kind of sample, for a basis not known, and for flat signals in an odd dimension.
     """
     checks.one_of("signals", signals, BASES)
@@ -60,8 +60,7 @@ def dense_copy(sample: Sample, signals: str = "random", *, seed: int | None = No
         raise ValueError(
             f"d must be even for two orthogonal flat signals; got {law.d}: choose an even d or another basis"
         )
-    seed = sample.seed if seed is None else seed
-    frames = [_frame(seed, sample.first_run + r, m, law.d, signals) for r in range(sample.runs)]
+    frames = [_frame(sample.seed, sample.first_run + r, m, law.d, signals) for r in range(sample.runs)]
     frame = torch.as_tensor(np.stack(frames), dtype=sample.tokens.dtype, device=sample.tokens.device)
     return replace(
         sample,
@@ -75,11 +74,10 @@ def dense_copy(sample: Sample, signals: str = "random", *, seed: int | None = No
 # --- the first step --------------------------------------------------------------------------------------------------------
 
 
-def axis_error(signal_norm: float, d: int, tokens: int = 2) -> float:
-    r"""log10 of $\Phi(-\rho/\sqrt{(T-1)(d-2)})$: clean error after one step with axis signals, whatever n, if $c_1, c_2 > 0$."""
+def axis_error(signal_norm: float, d: int) -> float:
+    r"""log10 of $\Phi(-\rho/\sqrt{d-2})$: clean error after one step with axis signals, whatever n, if $c_1, c_2 > 0$; T = 2."""
     checks.whole_number("d", d, at_least=3)
-    checks.whole_number("tokens", tokens, at_least=2)
-    z = checks.positive_number("signal_norm", signal_norm) / math.sqrt((tokens - 1) * (d - 2))
+    z = checks.positive_number("signal_norm", signal_norm) / math.sqrt(d - 2)
     return torch.special.log_ndtr(torch.tensor(-z, dtype=torch.float64)).item() / math.log(10)
 
 

@@ -77,9 +77,9 @@ class SignTrack:
     noisy: torch.Tensor  # (R, n)
 
 
-def sign_track(sample: Sample, size: float = 0.1, *, steps: tuple[int, ...] = SIGN_STEPS) -> SignTrack:
+def sign_track(sample: Sample, size: float = 0.1) -> SignTrack:
     """Signals in random directions; steps of `size` of the matched one. Raises ValueError for a bad argument."""
-    copy = dense_copy(sample)
+    copy, steps = dense_copy(sample), SIGN_STEPS
     step = checks.positive_number("size", size) * matched_step(sample, SIGN_DESCENT)
     paths = [
         train_heads(copy.run(r), step, max(steps), rule=SIGN_DESCENT, record=steps).single() for r in range(copy.runs)
@@ -88,7 +88,7 @@ def sign_track(sample: Sample, size: float = 0.1, *, steps: tuple[int, ...] = SI
     predicted = predicted_sign_descent(sample, step, max(steps), record=steps)
     block = predicted.path
     return SignTrack(
-        steps=tuple(steps),
+        steps=steps,
         log10_error=torch.stack([log10_clean_error(v[i], p[i], copy) for i in range(len(steps))]),
         attention=weights,
         noise_products=torch.stack(

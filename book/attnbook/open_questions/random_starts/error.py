@@ -189,10 +189,10 @@ class _Problem:
         second = eye + grow * a_i.unsqueeze(-1) * a_i.unsqueeze(-2) + hazard[..., None, None] * a_ij
         return -t - hazard.unsqueeze(-1) * a_i, second
 
-    def ascend(self, t: torch.Tensor, iterations: int = 80) -> torch.Tensor:
+    def ascend(self, t: torch.Tensor) -> torch.Tensor:
         """Damped Newton ascent of every start to a local maximum of the log integrand."""
         height, damping = self.log_integrand(t), torch.ones_like(t[..., 0])
-        for _ in range(iterations):
+        for _ in range(80):
             # Newton's step S^-1 g for gradient g and S = minus the second derivatives, both with respect to t. In the eigenvectors
             # of S a negative curvature is turned round (its absolute value is used) and the damping shortens the step.
             gradient, second = self.curvature(t)
@@ -253,16 +253,8 @@ def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torc
 
 
 @checks.checked
-def log10_head_error(
-    v: torch.Tensor,
-    p: torch.Tensor,
-    sample: Sample,
-    *,
-    count: int = 2000,
-    seed: int | None = None,
-    per_direction: bool = False,
-) -> Estimate:
-    """log10 of the clean error of H unequal heads and its standard error: (R,), or (R, K) with `per_direction`.
+def log10_head_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, count: int = 2000) -> Estimate:
+    """log10 of the clean error of H unequal heads and its standard error: (R,).
 
     v: (R, H, m), or (R, 1, m) for shared values; p: (R, H, m); both in the sample's coordinates. `count` samples per run and
     direction. Raises ValueError on wrong shapes or more than two tokens. For heads that are equal
@@ -270,11 +262,10 @@ def log10_head_error(
     """
     checks.whole_number("count", count, at_least=2)
     scores = head_scores(v, p, sample)
-    seed = sample.seed if seed is None else seed
     runs, K, q = sample.runs, scores.logit.shape[1], scores.loading.shape[-1]
     drawn = [
         (rng.standard_normal((count, q)), rng.chisquare(_FREEDOM, count), rng.random(count))
-        for rng in (stream(seed, "test", sample.first_run + r) for r in range(runs))
+        for rng in (stream(sample.seed, "test", sample.first_run + r) for r in range(runs))
     ]
     drawn = [torch.as_tensor(np.stack(part), dtype=p.dtype, device=p.device) for part in zip(*drawn, strict=True)]
     each = torch.arange(runs * K, device=p.device)
@@ -292,9 +283,8 @@ def log10_head_error(
         for some in each.split(max(1, _ENTRIES // (count * modes.shape[1] * q)))
     ]
     log, error = (torch.cat(part).unflatten(0, (runs, K)) for part in zip(*parts, strict=True))
-    if not per_direction:
-        part = log + scores.probability.log()
-        total = torch.logsumexp(part, -1)
-        # The same samples serve every direction, so their errors are added, not squared and added.
-        error, log = ((part - total.unsqueeze(-1)).exp() * error).sum(-1), total
-    return Estimate(log / _LOG10, error / _LOG10)
+    part = log + scores.probability.log()
+    total = torch.logsumexp(part, -1)
+    # The same samples serve every direction, so their errors are added, not squared and added.
+    error = ((part - total.unsqueeze(-1)).exp() * error).sum(-1)
+    return Estimate(total / _LOG10, error / _LOG10)

@@ -22,17 +22,16 @@ from attnlib.single_head.population import Estimate, scores_of_fresh_data
 _REACH, _POINTS = 60.0, 6001  # standard deviations and points of the trapezoid rule: errors down to 10^-700
 
 
-def sampled_error_of_layers(path: LayersTrajectory, sample: Sample, count: int, *, seed: int | None = None) -> Estimate:
+def sampled_error_of_layers(path: LayersTrajectory, sample: Sample, count: int) -> Estimate:
     """Clean error at every recorded step: the model run on `count` fresh points of every run, (S, R) with standard errors.
 
     The same points serve all steps of a run. A zero output is half an error. Raises ValueError for a bad count.
     """
     checks.whole_number("count", count, at_least=2)
-    seed = sample.seed if seed is None else seed
     value, error = (path.v.new_zeros(len(path.steps), sample.runs) for _ in range(2))
     for r in range(sample.runs):
         one = sample.run(r)
-        tokens, labels = sample.law.fresh_block(one, count, stream(seed, "test", one.first_run))
+        tokens, labels = sample.law.fresh_block(one, count, stream(sample.seed, "test", one.first_run))
         for row in range(len(path.steps)):
             state = (part[row, r : r + 1] for part in (path.v, path.p, path.W))
             margin = labels * layer_outputs(tokens, *state, path.architecture)[0]

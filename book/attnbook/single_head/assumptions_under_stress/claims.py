@@ -7,7 +7,6 @@ import torch
 
 from attnbook.single_head.assumptions_under_stress.study import Row, StressStudy, measure
 from attnbook.single_head.variants import StressedLaw, mean_field_step, stretched
-from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import (
     FreshScores,
@@ -62,9 +61,8 @@ def _trained(law: SignalNoiseLaw, step_size: float, draws: int, seed: int, **how
     return sample, path, path.v[-1], path.p[-1]
 
 
-def assumption_study(stress: StressStudy, *, test_points: int = 4000) -> AssumptionStudy:
+def assumption_study(stress: StressStudy) -> AssumptionStudy:
     """Further draws for the claims, at the law, step size, draws and seed of `stress`."""
-    checks.whole_number("test_points", test_points, at_least=2)
     law, step, draws, seed = stress.law, stress.step_size, stress.draws, stress.seed
     rows = [row for row in stress.rows["dimension"] if row.value >= 1 / 64]
     fitted = {1.0: torch.stack([row.interpolates for row in rows], 1)}
@@ -93,7 +91,7 @@ def assumption_study(stress: StressStudy, *, test_points: int = 4000) -> Assumpt
         interpolates=fitted,
         scaled_error=(errors[0], errors[1]),
         scaled_limit=(limits[0], limits[1]),
-        counted_error=clean_error_sampled(dense_v, dense_p, dense, test_points).value,
+        counted_error=clean_error_sampled(dense_v, dense_p, dense, 4000).value,
         exact_error={
             1.0: 10 ** log10_clean_error(dense_v, dense_p, dense),
             _PROJECTED: projected_error(dense_v, dense_p, dense),

@@ -184,9 +184,9 @@ def stress_study(
     return StressStudy(law, step_size, draws, seed, rows, tokens)
 
 
-def benign(row: Row, *, error: float = 0.01) -> bool:
-    """The conclusion: every draw fits every label, and each class's error, averaged over draws, is below `error`."""
-    return bool(row.interpolates.all()) and bool(((10**row.log10_error).mean(0) < error).all())
+def benign(row: Row) -> bool:
+    """The conclusion: every draw fits every label, and each class's error, averaged over draws, is below 1 %."""
+    return bool(row.interpolates.all()) and bool(((10**row.log10_error).mean(0) < 0.01).all())
 
 
 def holds_over(rows: Sequence[Row], start: float) -> tuple[float, float] | None:

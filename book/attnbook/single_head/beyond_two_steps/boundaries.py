@@ -87,8 +87,8 @@ def _zero_moves(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.cat(xs), torch.cat(moves)
 
 
-def _flow_runs(seed: int, count: int = 60, steps: int = 300) -> tuple[torch.Tensor, ...]:
-    rng = stream(seed, "start")
+def _flow_runs(seed: int) -> tuple[torch.Tensor, ...]:
+    rng, count, steps = stream(seed, "start"), 60, 300
     x, eta = np.exp(rng.uniform(-1.5, 1.5, count)), rng.uniform(0, 0.45, count)
     step, rate = np.exp(rng.uniform(-2, 2.5, count)), np.exp(rng.uniform(-1.4, 1.4, count))
     nu, states = eta / (1 - eta), np.zeros((count, steps + 1, 6))

@@ -34,14 +34,15 @@ def log10_error_floor(scores: FreshScores) -> torch.Tensor:
     return log10_floor_of_exponent(-log10_error_bound(scores) * _LOG10, correlation(scores))
 
 
-def distance_from_half(scores: FreshScores, points: int = 33335) -> torch.Tensor:
+def distance_from_half(scores: FreshScores) -> torch.Tensor:
     r"""$|\mathrm{err}_k - \tfrac12|$ itself, (R, 2), where $1/2 - \mathrm{err}_k$ is too small for a difference of errors.
 
     $$ \Big|\int\varphi(z)\,\Big[\Phi\Big(\frac{c_kz + e^{P_k-\omega z}V_k}{\tau}\Big) - \Phi\Big(\frac{c_kz}\tau\Big)\Big]\,dz\Big| $$
 
-    by the trapezoidal rule on [-20, 20]: relative error about $(40\,\omega/\text{points})^2$ and 1e-9, down to 1e-70. A step s
+    by the trapezoidal rule on [-20, 20]: relative error about $(40\,\omega/33335)^2$ and 1e-9, down to 1e-70. A step s
     of the argument below 1e-5 adds $s\,\varphi(x)(1 - xs/2)$: there a difference of two values of $\Phi$ is mostly rounding.
     """
+    points = 33335
     z = torch.linspace(-20, 20, points, dtype=scores.value.dtype).reshape(-1, 1, 1)
     along = scores.along * z / scores.tau
     # Beyond 1e6 the normal law is 1: no overflow on the way there.

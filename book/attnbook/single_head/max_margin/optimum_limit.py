@@ -145,18 +145,18 @@ def log10_error_near_signal(
 
 
 def error_near_noise(
-    hard: Hard, on_signals: Floats, cosines: tuple[float, float], radius: float, *, share: float = 0.25,
-    noise_std: float = 1.0,
-) -> float:  # fmt: skip
+    hard: Hard, on_signals: Floats, cosines: tuple[float, float], radius: float, *, noise_std: float = 1.0
+) -> float:
     r"""Lower bound of the clean error, mean of both classes, where XX is best; 0 where it says nothing.
 
-    $\frac12 - \Phi(-(\theta-A_k-\rho P\sqrt{2h})/(\omega+P\sqrt{2h})) - 2\rho\sqrt{h_v/\pi}\,e^{\theta R/P}/(1-h_v)$; $\theta$ = share,
+    $\frac12 - \Phi(-(\theta-A_k-\rho P\sqrt{2h})/(\omega+P\sqrt{2h})) - 2\rho\sqrt{h_v/\pi}\,e^{\theta R/P}/(1-h_v)$; $\theta = 1/4$,
     $h, h_v$ = 1 - cosines of p and v with $p_{mm}$ and $v_{mm}$.
     """
     from scipy.special import ndtr
 
     h, h_v = (max(1 - c, 0.0) for c in cosines)
     turn = hard.p.norm * math.sqrt(2 * h)
+    share = 0.25
     room = share - on_signals - hard.tokens.signal_norm * turn
     if not (room > 0).all() or h_v >= 1:
         return 0.0

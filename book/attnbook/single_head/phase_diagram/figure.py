@@ -18,8 +18,8 @@ PHASE_COLOURS = {  # in the order of `PhaseDiagram.phase`
 _LEVELS = (-1000.0, -300.0, -100.0, -30.0, -10.0, -3.0)
 
 
-def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels: tuple[float, ...] = _LEVELS) -> None:
-    """Majority phase of each cell, contours of the median log10 clean error at `levels`, dots on cells in which draws disagree."""
+def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True) -> None:
+    """Majority phase of each cell, contours of the median log10 clean error at `_LEVELS`, dots on cells in which draws disagree."""
     from matplotlib.colors import ListedColormap
 
     plan = diagram.plan
@@ -30,7 +30,7 @@ def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True, levels:
     )
     # The median: one draw without any flipped label would move a mean by hundreds of orders of magnitude.
     error = np.where(phase == 2, np.median(diagram.log10_error, axis=-1), np.nan)
-    inside = [level for level in levels if np.nanmin(error) < level < np.nanmax(error)] if (phase == 2).any() else []
+    inside = [level for level in _LEVELS if np.nanmin(error) < level < np.nanmax(error)] if (phase == 2).any() else []
     if inside:
         style = {"colors": SHADES["contour"], "linewidths": 0.8, "linestyles": "solid", "zorder": 2}
         lines = axes.contour(plan.x, plan.y, error, inside, **style)

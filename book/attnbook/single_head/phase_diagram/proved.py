@@ -47,12 +47,12 @@ def planes(n: int, d: int, label_noise: float, multiple: float, cells: int) -> d
     return {name: phase_plan(snr, y, **(own | settings)) for name, (y, settings) in column.items()}
 
 
-def proved_phases(plan: PhasePlan, delta: float = DELTA, *, error: float = ERROR) -> np.ndarray:
+def proved_phases(plan: PhasePlan, delta: float = DELTA) -> np.ndarray:
     """Index into `OUTCOMES` of what is proved with probability 1 - delta in each cell, (rows, columns); -1 where nothing is."""
     codes = {name: k for k, name in enumerate(OUTCOMES)} | {UNDECIDED: -1}
     settings = np.broadcast_arrays(plan.n, plan.d, plan.signal_norm, plan.label_noise, plan.step_size)
     found = [
-        codes[proved_outcome(SignalNoiseLaw(int(n), int(d), rho, eta), beta, delta, error=error, boxes=_BOXES).outcome]
+        codes[proved_outcome(SignalNoiseLaw(int(n), int(d), rho, eta), beta, delta, error=ERROR, boxes=_BOXES).outcome]
         for n, d, rho, eta, beta in zip(*(each.ravel().tolist() for each in settings), strict=True)
     ]
     return np.array(found).reshape(plan.shape)
@@ -64,13 +64,13 @@ def predicted_phases(plan: PhasePlan) -> np.ndarray:
     return np.where(margin <= 0, FLIPPED, np.where(strength > 0, BENIGN, HARMFUL))
 
 
-def disagreements(codes: np.ndarray, diagram: PhaseDiagram, *, error: float = ERROR) -> np.ndarray:
+def disagreements(codes: np.ndarray, diagram: PhaseDiagram) -> np.ndarray:
     """(rows, columns, draws): the draw has another outcome than the one in `codes`; nowhere where that is -1.
 
     A diagram does not say of which kind an unfitted label is: a draw that leaves one unfitted agrees with both codes for that. An
     error that is no number agrees with no outcome that speaks of the error.
     """
-    fits, limit, code = diagram.interpolates, np.log10(error), codes[..., None]
+    fits, limit, code = diagram.interpolates, np.log10(ERROR), codes[..., None]
     less, more = fits & (diagram.log10_error < limit), fits & (diagram.log10_error >= limit)
     right: np.ndarray = np.select([code == BENIGN, code == HARMFUL, code >= FLIPPED], [less, more, ~fits], True)
     return ~right

@@ -67,7 +67,6 @@ def coordinate_study(
     *,
     steps: int = 2,
     draws: int = 40,
-    gram_draws: int = 2000,
     test_points: int = 2000,
     dimensions: tuple[int, ...] = (),
     seed: int = 0,
@@ -78,7 +77,6 @@ def coordinate_study(
     a draw, so d is limited to 20000. Raises ValueError for a bad argument before any work.
     """
     checks.whole_number("draws", draws, at_least=2)
-    checks.whole_number("gram_draws", gram_draws, at_least=2)
     if law.d > 20_000 or law.tokens != 2:
         raise ValueError(
             f"law must have T = 2 and d <= 20000 so that dense vectors fit; got T = {law.tokens}, d = {law.d}"
@@ -105,10 +103,10 @@ def coordinate_study(
     small_d = 12  # small against the rows on purpose: there the Gram matrix is far from the identity
     factors = (1.0, _TWIN)
     bartlett = {
-        f: [gram_statistics(bartlett_rows(rng[i], rows, round(f * small_d))) for _ in range(gram_draws)]
+        f: [gram_statistics(bartlett_rows(rng[i], rows, round(f * small_d))) for _ in range(2000)]
         for i, f in enumerate(factors)
     }
-    dense_gram = [gram_statistics(rng[2].standard_normal((rows, small_d))) for _ in range(gram_draws)]
+    dense_gram = [gram_statistics(rng[2].standard_normal((rows, small_d))) for _ in range(2000)]
     scaled = {d: math.sqrt(d / law.d) for d in dimensions}
     joined = {name: torch.cat(parts) for name, parts in kept.items()}
     return CoordinateStudy(

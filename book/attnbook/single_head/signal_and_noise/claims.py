@@ -47,9 +47,7 @@ def _normalised(sample: Sample) -> Sample:
     return dataclasses.replace(sample, law=own, tokens=sample.tokens * scale, signals=sample.signals * scale)
 
 
-def data_study(
-    law: SignalNoiseLaw, step_size: float, *, draws: int = 20, seed: int = 0, test_points: int = 4000
-) -> DataStudy:
+def data_study(law: SignalNoiseLaw, step_size: float, *, draws: int = 20, seed: int = 0) -> DataStudy:
     """Draw and measure. The overlap is taken on dense vectors of dimension min(d, 4000). Raises ValueError for a bad argument."""
     checks.positive_number("step_size", step_size)
     checks.whole_number("draws", draws, at_least=2)
@@ -73,7 +71,7 @@ def data_study(
         clean_minus_noisy=clean - noisy,
         noise_norm_v1=noise_part.norm(dim=-1),
         one_step_log10_error=log10_clean_error(v1, path.p[1], sample, per_class=True),
-        one_step_sampled=clean_error_sampled(v1, path.p[1], sample, test_points).value,
+        one_step_sampled=clean_error_sampled(v1, path.p[1], sample, 4000).value,
         permutation_gap=(outputs[0] - outputs[1]).abs().amax(1) / outputs[0].abs().amax(1),
         margins=path.margins[3],
         margins_normalised={

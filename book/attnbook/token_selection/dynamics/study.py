@@ -50,9 +50,8 @@ def recorded_steps(steps: int) -> list[int]:
 
 
 def situation(
-    law: TokenLaw, step_size: float, steps: int, runs: int, seed: int, *, start: Start | None = None, name: str = "",
-    count: int = 2000,
-) -> Situation:  # fmt: skip
+    law: TokenLaw, step_size: float, steps: int, runs: int, seed: int, *, name: str = "", count: int = 2000
+) -> Situation:
     """Train `runs` training sets; fresh data at some moments (`count` points) and at the end (`END_COUNT`).
 
     Raises ValueError for a bad argument before any work.
@@ -60,7 +59,7 @@ def situation(
     checks.whole_number("runs", runs, at_least=2, hint="a spread needs two runs")
     checks.whole_number("steps", steps, at_least=8)
     checks.positive_number("step_size", step_size)
-    start = Start() if start is None else start
+    start = Start()
     trajectory = train(draw_gram(law, seed, runs, start=start), step_size, steps, record=recorded_steps(steps))
     last = len(trajectory.steps) - 1
     rows = tuple(sorted({round(last * (j / (_ROWS - 1)) ** 1.5) for j in range(_ROWS)}))

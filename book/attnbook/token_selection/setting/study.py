@@ -25,6 +25,7 @@ from attnlib.token_selection.model import forces
 from attnlib.token_selection.training import Trajectory, train
 
 LONG_D = 64_000  # dimension of the runs over many decades of time
+WRONG = 1.1  # factor on the dimension of the negative control
 _DRAWS_APART = 1_000_000  # run numbers of the drawn Grams start here: other streams than those of the dense draws
 
 
@@ -91,8 +92,7 @@ class LawComparison:
     law: TokenLaw
     dense: dict[str, torch.Tensor]
     drawn: dict[str, torch.Tensor]
-    drawn_wrong: dict[str, torch.Tensor]  # in a dimension `wrong` times as large: the negative control
-    wrong: float
+    drawn_wrong: dict[str, torch.Tensor]  # in a dimension `WRONG` times as large: the negative control
 
     @property
     def draws(self) -> int:
@@ -108,18 +108,16 @@ def _welch(a: torch.Tensor, b: torch.Tensor) -> float:
     return ((a.mean() - b.mean()) / (a.var() / a.shape[0] + b.var() / b.shape[0]).sqrt()).item()
 
 
-def compare_sampling(
-    law: TokenLaw, start: Start, step_size: float, steps: int, draws: int, seed: int, *, wrong: float = 1.1
-) -> LawComparison:
-    """`draws` dense training sets against as many drawn Grams, and against Grams of dimension `wrong` d."""
+def compare_sampling(law: TokenLaw, start: Start, step_size: float, steps: int, draws: int, seed: int) -> LawComparison:
+    """`draws` dense training sets against as many drawn Grams, and against Grams of dimension `WRONG` d."""
     checks.whole_number("draws", draws, at_least=2)
-    bigger = replace(law, d=round(checks.positive_number("wrong", wrong) * law.d))
+    bigger = replace(law, d=round(WRONG * law.d))
     grams = (
         gram_of(law.draw(seed, draws), start),
         draw_gram(law, seed, draws, start=start, first_run=_DRAWS_APART),
         draw_gram(bigger, seed, draws, start=start, first_run=2 * _DRAWS_APART),
     )
-    return LawComparison(law, *(gram_statistics(gram, step_size, steps) for gram in grams), wrong)
+    return LawComparison(law, *(gram_statistics(gram, step_size, steps) for gram in grams))
 
 
 def uniform_accuracy_measured(

@@ -79,13 +79,13 @@ def critical_discrimination(law: TokenLaw) -> float:
     return (low + high) / 2
 
 
-def exponent_at(law: TokenLaw, q: float, *, weight_scale: float = 1 / 3) -> float:
+def exponent_at(law: TokenLaw, q: float) -> float:
     r"""b(q) in $\log\tau_{\rm sel}\simeq b(q)/r$ as $r\to0$ at $n\,d\,\mathrm{SNR}^4=q$; inf where one half is never reached.
 
     $b(q)=2S^*(q)/(\bar a-A_1/T)$, $S^*(q)$ the smallest signal score S at which mean fresh attention on $x_1$ is one half, when fresh
     scores have the variance $\sigma_\varepsilon^2(m+\lambda)\pi$ with $\lambda\pi=S^2/(\sigma_\varepsilon D)^2$, $\lambda=m+\pi$.
     """
-    scale, discrimination = checks.positive_number("weight_scale", weight_scale), discrimination_at(law, q)
+    scale, discrimination = 1 / 3, discrimination_at(law, q)  # the scale of W
     if discrimination <= critical_discrimination(law):
         return math.inf
     score = fresh_threshold(law)

@@ -32,13 +32,13 @@ def mean_field_distance(law: TokenLaw, theta: float, *, runs: int, seed: int) ->
     return (scores - kinds).abs().amax((1, 2))
 
 
-def distance_bound(law: TokenLaw, theta: float, *, failure: float = 0.05) -> float:
-    r"""With probability 1 - `failure` or more the distance is at most this; names as in `ts-rate`:
+def distance_bound(law: TokenLaw, theta: float) -> float:
+    r"""With probability 0.95 or more the distance is at most this; names as in `ts-rate`:
 
     $$ \frac{e^{\Lambda\theta}-1}\Lambda\bigl[(1+r)(2+\frac{h\tilde\Gamma}8)\epsilon_\gamma+\frac{n\tilde\Gamma}2\epsilon_K\bigr] $$
     """
     n, d, h, N = law.n, law.d, law.head_norm * law.signal_norm, law.n * law.tokens
-    r, x = n * law.snr**2, math.log(4 * N**2 / checks.positive_number("failure", failure))
+    r, x = n * law.snr**2, math.log(4 * N**2 / 0.05)
     values = law.noise_std / law.signal_norm * math.sqrt(2 * x)
     products = 2 * math.sqrt(x / d) + 2 * x / d + 2 * math.sqrt(2 * r / n * x / d)
     reach = (1 + law.weak_signal) / math.sqrt(2) + 2 * values

@@ -94,9 +94,7 @@ def clock_study(centre: Setting, fit_norm: float, *, runs: int = 5, seed: int = 
     return ClockStudy(centre, _clock(centre, runs, seed), dims, times)
 
 
-def delay_study(
-    weak: TokenLaw, *, runs: int = 5, seed: int = 0, harmful_norm: float = 4.0, harmful_d: int = 2000
-) -> DelayStudy:
+def delay_study(weak: TokenLaw, *, runs: int = 5, seed: int = 0) -> DelayStudy:
     """Train and collect.
 
     Args:
@@ -110,7 +108,7 @@ def delay_study(
     common = {"runs": runs, "seed": seed}
     laws = laws_of_strength(weak, STRENGTHS)
     close = laws_of_strength(weak, [0.5])
-    harmful = replace(weak, signal_norm=harmful_norm, d=harmful_d)
+    harmful = replace(weak, signal_norm=4.0, d=2000)
     others = [weak, *(replace(weak, label_noise=eta) for eta in (0.0, 0.3))]
     others.append(replace(weak, tokens=max(4, weak.same_class_tokens + 2)))
     strength = (weak.signal_norm / weak.noise_std) ** 2
