@@ -23,9 +23,7 @@ LAW = RegressionLaw(d=5, length=40, noise_std=0.01)  # of every page but the las
 
 
 @exercise(
-    "01-data-and-model/3",
-    "This expectation for $s_i = 3$, $\\langle x_q, \\beta\\rangle = 2$ and $|x_q|^2 = 5$.",
-    2,
+    "01-data-and-model/3", "This expectation for $s_i = 3$, $\\langle x_q, \\beta\\rangle = 2$ and $|x_q|^2 = 5$.", 2
 )
 def conditional_label() -> float:
     # The same by conditioning two Gaussians: E[y | s] = Cov(y, s) / Var(s) * s, with x standard normal given x_q and beta.
@@ -34,9 +32,7 @@ def conditional_label() -> float:
 
 
 @exercise(
-    "01-data-and-model/5",
-    "The size of its entries after the page's 2000 steps, as a fraction of that at the start.",
-    3,
+    "01-data-and-model/5", "The size of its entries after the page's 2000 steps, as a fraction of that at the start.", 3
 )
 def decay_of_the_column() -> float:
     # AdamW with a gradient of zero: each step multiplies by 1 - learning rate * weight decay, and adds nothing.

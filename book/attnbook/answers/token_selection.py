@@ -28,11 +28,7 @@ def accuracy_before_training() -> float:
     return uniform_attention_accuracy(TokenLaw(20, 2000, TOKENS, 2.0))
 
 
-@exercise(
-    "02-dynamics/4",
-    "The probability that no attention whatever fits a flipped sample, at $|\\mu| = 5$.",
-    2,
-)
+@exercise("02-dynamics/4", "The probability that no attention whatever fits a flipped sample, at $|\\mu| = 5$.", 2)
 def nothing_to_attend_to() -> float:
     law = TokenLaw(20, 2000, TOKENS, 5.0)
     # Values for the observed label of a flipped sample: minus the relevant, plus the confusing, minus the weak token of its class.

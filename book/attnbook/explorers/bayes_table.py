@@ -65,7 +65,4 @@ def bayes_table(d: int, length: int, *, nodes: int = BAYES_NODES, draws: int = D
     whole = [round(float(c) / RATIO_UNIT) for c in coefficients]
     while whole and whole[-1] == 0:
         whole.pop()
-    return {
-        "ratio": whole,
-        "error": [float(f"{e:.2g}") for e in curve(_ERROR_NODES)[1]],
-    }
+    return {"ratio": whole, "error": [float(f"{e:.2g}") for e in curve(_ERROR_NODES)[1]]}

@@ -177,11 +177,7 @@ def _numbers(name: str, plan: Mapping[str, Experiment], tables: Mapping[str, dic
 
 @checks.checked
 def trap_table(
-    save: str | os.PathLike = STORED,
-    *,
-    plan: Mapping[str, Experiment] = PLAN,
-    progress: bool = False,
-    threads: int = 1,
+    save: str | os.PathLike = STORED, *, plan: Mapping[str, Experiment] = PLAN, progress: bool = False, threads: int = 1
 ) -> TrapTable:
     """Train every run of the plan and write the table.
 

@@ -126,13 +126,7 @@ class PhaseDiagram:
 
 
 @checks.checked
-def phase_diagram(
-    plan: PhasePlan,
-    *,
-    draws: int = 10,
-    seed: int = 0,
-    errors: bool = True,
-) -> PhaseDiagram:
+def phase_diagram(plan: PhasePlan, *, draws: int = 10, seed: int = 0, errors: bool = True) -> PhaseDiagram:
     """Compute a plan. Draw r of a cell is draw r of `summarise` with the cell's law and the same seed.
 
     Args:

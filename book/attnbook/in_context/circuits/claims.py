@@ -11,22 +11,10 @@ from dataclasses import replace
 
 import torch
 
-from attnbook.in_context.circuits.study import (
-    CircuitStudy,
-    HeadStatistics,
-    query_weights,
-)
+from attnbook.in_context.circuits.study import CircuitStudy, HeadStatistics, query_weights
 from attnbook.in_context.published import PUBLISHED
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import (
-    LEVEL,
-    Evidence,
-    NothingToMeasure,
-    both,
-    difference_within,
-    one_more_run,
-    stored_within,
-)
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, difference_within, one_more_run, stored_within
 from bookkit.sharpness import Fixed
 
 CLAIMS = ClaimSet("in_context")

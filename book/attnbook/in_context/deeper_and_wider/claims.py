@@ -13,13 +13,7 @@ from attnbook.in_context.deeper_and_wider.findings import TaskFinding, WiderStud
 from attnbook.in_context.deeper_and_wider.multi_task import separate_maps, superposed_heads
 from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import (
-    Evidence,
-    both,
-    exactly,
-    stored_within,
-    within,
-)
+from bookkit.rules import Evidence, both, exactly, stored_within, within
 
 CLAIMS = ClaimSet("in_context")
 

@@ -12,15 +12,7 @@ from attnbook.in_context.deeper_and_wider.claims import _TRAINED, _median, _shor
 from attnbook.in_context.deeper_and_wider.data_findings import DataStudy
 from attnlib.in_context.law import RegressionLaw
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import (
-    Evidence,
-    NothingToMeasure,
-    agrees,
-    both,
-    estimate_within,
-    mean_within,
-    stored_within,
-)
+from bookkit.rules import Evidence, NothingToMeasure, agrees, both, estimate_within, mean_within, stored_within
 
 CLAIMS = ClaimSet("in_context")
 

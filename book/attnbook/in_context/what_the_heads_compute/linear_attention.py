@@ -77,12 +77,7 @@ _LEARNING_RATE = 0.03  # of Adam, at the first step
 
 
 def train_linear_attention(
-    law: RegressionLaw,
-    *,
-    steps: int = 500,
-    batch: int = 128,
-    runs: int = 5,
-    seed: int = 0,
+    law: RegressionLaw, *, steps: int = 500, batch: int = 128, runs: int = 5, seed: int = 0
 ) -> Circuits:
     """Train one head of linear attention of the 1/L form: circuits (runs, 1, ...).
 

@@ -90,12 +90,7 @@ class LengthStudy:
 
 
 def length_study(
-    law: RegressionLaw,
-    circuits: Circuits,
-    lengths: Sequence[int] = LENGTHS,
-    *,
-    prompts: int = 4000,
-    seed: int = 0,
+    law: RegressionLaw, circuits: Circuits, lengths: Sequence[int] = LENGTHS, *, prompts: int = 4000, seed: int = 0
 ) -> LengthStudy:
     """Measure trained circuits (R, H, ...) and what they are compared with at each length.
 

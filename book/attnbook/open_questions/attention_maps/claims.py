@@ -15,16 +15,7 @@ from attnbook.open_questions.judging import mean_share, tensor
 from attnlib.single_head.maps import HALF_PLUS, HARDMAX, LINEAR, SOFTMAX, relu
 from attnlib.single_head.training import train_heads
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import (
-    LEVEL,
-    Evidence,
-    NothingToMeasure,
-    both,
-    exactly,
-    mean_within,
-    statistic_within,
-    within,
-)
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, exactly, mean_within, statistic_within, within
 
 CLAIMS = ClaimSet("open_questions")
 

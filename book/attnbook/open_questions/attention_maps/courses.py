@@ -15,11 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.open_questions.attention_maps.error import (
-    log10_map_error,
-    log10_map_errors,
-    map_error_conditioned,
-)
+from attnbook.open_questions.attention_maps.error import log10_map_error, log10_map_errors, map_error_conditioned
 from attnbook.single_head.long_run import Course, blocks, side_by_side, stacked
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw

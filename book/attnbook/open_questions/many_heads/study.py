@@ -7,13 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnbook.open_questions.equal_heads import (
-    Window,
-    heads_courses,
-    heads_fates,
-    long_clock,
-    two_step_window,
-)
+from attnbook.open_questions.equal_heads import Window, heads_courses, heads_fates, long_clock, two_step_window
 from attnbook.single_head.long_run import Course, Fates, law_at
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw

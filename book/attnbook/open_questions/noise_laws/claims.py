@@ -10,24 +10,10 @@ import torch
 from attnbook.open_questions.noise_laws.parts import Sparse, StudentT
 from attnbook.open_questions.noise_laws.rate import RateRow, gap_slope, universality_gaps
 from attnbook.open_questions.noise_laws.study import ErrorRow, broken, claim_matrix, error_rows
-from attnbook.open_questions.noise_laws.traces import (
-    SpikeDraws,
-    TraceRow,
-    default_covariances,
-    spike_draws,
-    trace_rows,
-)
+from attnbook.open_questions.noise_laws.traces import SpikeDraws, TraceRow, default_covariances, spike_draws, trace_rows
 from attnlib import checks
 from bookkit.claims import Check, ClaimSet, Source
-from bookkit.rules import (
-    LEVEL,
-    Evidence,
-    agrees,
-    both,
-    mean_within,
-    statistic_within,
-    student,
-)
+from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, statistic_within, student
 from bookkit.sharpness import Fixed, Mean
 
 CLAIMS = ClaimSet("open_questions")

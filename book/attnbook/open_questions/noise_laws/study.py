@@ -13,20 +13,8 @@ import numpy as np
 import torch
 
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Spiked
-from attnbook.open_questions.noise_laws.laws import (
-    NoiseLaw,
-    log10_error,
-    scores_at_scale_one,
-    seen_by_noise,
-)
-from attnbook.open_questions.noise_laws.parts import (
-    Entries,
-    Rademacher,
-    RadialT,
-    Sparse,
-    StudentT,
-    Uniform,
-)
+from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
+from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
 from attnbook.single_head.study import TwoStepStudy, measure_two_steps
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEP_CLAIMS
 from attnlib import checks

@@ -13,14 +13,7 @@ from attnbook.single_head.long_run import class_attention, law_at, orthogonal_sa
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.rules import (
-    BLOCK_NORMALISED,
-    NORMALISED,
-    SIGN_DESCENT,
-    adam,
-    heavy_ball,
-    nesterov,
-)
+from attnlib.single_head.rules import BLOCK_NORMALISED, NORMALISED, SIGN_DESCENT, adam, heavy_ball, nesterov
 from attnlib.single_head.training import train_heads
 
 SIGN_STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 150)

@@ -14,14 +14,7 @@ import torch
 from attnbook.open_questions.outcomes import Outcome, finished, outcome_of, rule_fates
 from attnbook.single_head.long_run import class_attention, law_at, stacked
 from attnlib import checks
-from attnlib.single_head.rules import (
-    BLOCK_NORMALISED,
-    GRADIENT_DESCENT,
-    NORMALISED,
-    heavy_ball,
-    nesterov,
-    stochastic,
-)
+from attnlib.single_head.rules import BLOCK_NORMALISED, GRADIENT_DESCENT, NORMALISED, heavy_ball, nesterov, stochastic
 from attnlib.single_head.training import train_heads
 
 # Rules with steps so small that they follow their flow, and one large step; (rule, size, steps), tau = 250 and more.

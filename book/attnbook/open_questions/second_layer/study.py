@@ -6,10 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.open_questions.second_layer.layer_error import (
-    log10_error_of_mixed_tokens,
-    sampled_error_of_layers,
-)
+from attnbook.open_questions.second_layer.layer_error import log10_error_of_mixed_tokens, sampled_error_of_layers
 from attnbook.open_questions.second_layer.layers import ARCHITECTURES, signal_first, train_layers
 from attnbook.open_questions.second_layer.layers_frozen import train_frozen
 from attnbook.single_head.long_run import orthogonal_sample
@@ -97,11 +94,7 @@ def _trained(name: str, ratio: float, steps: int, sample: Sample, record: list[i
     found = sampled_error_of_layers(path, sample, _FRESH)
     looks = path.mean_over_clean(path.attention[..., 1, 0])
     return TrainedRun(
-        path.steps,
-        found.value.numpy(),
-        found.standard_error.numpy(),
-        looks.numpy(),
-        path.train_accuracy.numpy(),
+        path.steps, found.value.numpy(), found.standard_error.numpy(), looks.numpy(), path.train_accuracy.numpy()
     )
 
 

@@ -7,9 +7,7 @@ import torch
 
 from attnbook.single_head.beyond_two_steps.study import LongStudy
 from attnbook.single_head.flow import signal_threshold
-from attnbook.single_head.long_run import (
-    Fates,
-)
+from attnbook.single_head.long_run import Fates
 from attnlib.single_head.law import SignalNoiseLaw
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import Evidence, both, mean_within, within

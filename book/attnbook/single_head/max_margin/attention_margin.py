@@ -15,11 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.single_head.margin import (
-    Tokens,
-    pattern_selection,
-    selection_margin,
-)
+from attnbook.single_head.margin import Tokens, pattern_selection, selection_margin
 from attnbook.single_head.svm import MaxMargin, NotConverged, NotSeparable, hard_margin
 from attnlib import checks
 from attnlib.randomness import stream

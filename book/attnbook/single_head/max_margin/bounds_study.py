@@ -4,12 +4,7 @@ import math
 
 import torch
 
-from attnbook.single_head.margin import (
-    PATTERNS,
-    Tokens,
-    pattern_cost,
-    tokens_of,
-)
+from attnbook.single_head.margin import PATTERNS, Tokens, pattern_cost, tokens_of
 from attnbook.single_head.max_margin.finite_threshold import expected_gain, gain, gain_bounds, noise_cost_bounds
 from attnlib.single_head.law import SignalNoiseLaw
 

@@ -94,10 +94,7 @@ def _heads(tokens: Tokens) -> dict:
     equal = {pair[0]: value for pair, value in found.items() if pair[0] == pair[1]}
     one = pattern_costs(tokens, tuple(equal))
     split = min(value for pair, value in found.items() if pair[0] != pair[1])
-    return {
-        "heads_equal": [equal[name] / one[name] for name in equal],
-        "heads_split": split / min(equal.values()),
-    }
+    return {"heads_equal": [equal[name] / one[name] for name in equal], "heads_split": split / min(equal.values())}
 
 
 def fresh_study(

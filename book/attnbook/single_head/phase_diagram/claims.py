@@ -10,13 +10,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from attnbook.single_head.phase_diagram.proved import (
-    DELTA,
-    PAGE,
-    disagreements,
-    is_stored,
-    predicted_phases,
-)
+from attnbook.single_head.phase_diagram.proved import DELTA, PAGE, disagreements, is_stored, predicted_phases
 from attnbook.single_head.phase_diagram.strips import HIGH_SNR, PhaseStudy, borders, field_log10_error
 from attnbook.single_head.phase_theory import ThresholdFit, preference_spread
 from bookkit.claims import ClaimSet, Source

@@ -6,14 +6,7 @@ from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.causes import MIXED, WHOLE, Causes
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
 from attnbook.token_selection.real_data.loaders import DATA_SETS
-from attnbook.token_selection.real_data.sets_study import (
-    SETS,
-    N,
-    Network,
-    SetsStudy,
-    copying_loss,
-    published_fraction,
-)
+from attnbook.token_selection.real_data.sets_study import SETS, N, Network, SetsStudy, copying_loss, published_fraction
 from bookkit.figures import COLOURS
 
 BACKBONE_COLOURS = {"small ViT": "clean", "random features": "noise", "MiniLM": "signal"}
