@@ -192,9 +192,8 @@ def step(centre: Sequence[arb], radius: float, model: Model, length: float) -> t
     polynomial = [row[:ORDER] for row in coefficients]
     along = [at(row, span) for row in polynomial]
     slack = _SLACK
-    for _ in range(
-        8
-    ):  # a box that holds the path of the centre: polynomial and remainder lie inside it, so the path cannot leave
+    # a box that holds the path of the centre: polynomial and remainder lie inside it, so the path cannot leave
+    for _ in range(8):
         box = [value + arb(0, slack) for value in along]
         tail = [row[ORDER] * time**ORDER for row in taylor(box, model)]
         tails = [arb(0, 1) * abs(value) for value in tail]

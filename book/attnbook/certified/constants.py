@@ -72,9 +72,8 @@ class Selection:
             total = strong + 2 * weak + (self.tokens - 3)
             first, second = strong / total, weak / total  # attention on x_1, and on each weak token
             mean = first / root2  # the values of x_2 and x_3 cancel
-            growth = (
-                first * (1 / root2 - mean) - 2 * rho * second * mean
-            )  # sum of a_t s_t (y_t - mean); x_2 and x_3 together
+            # sum of a_t s_t (y_t - mean); x_2 and x_3 together
+            growth = first * (1 / root2 - mean) - 2 * rho * second * mean
             force = (1 - eta) / (1 + (h * mean).exp()) - eta / (1 + (-h * mean).exp())
             return 2 * end / (force * growth)
 

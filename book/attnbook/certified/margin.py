@@ -155,9 +155,8 @@ class MarginStudy:
     above: tuple[Nine, ...]  # signal norm 10 % above both thresholds of the formula rho_k = sqrt(d / |C_k|)
     below: tuple[Nine, ...]  # 10 % below both
     thresholds: tuple[tuple[Tokens, int, float], ...]  # draw, class, exact threshold in floats
-    small: tuple[
-        tuple[str, str], ...
-    ]  # the pattern that the thresholds predict, and the best of all 2^n selections as a pattern
+    # the pattern that the thresholds predict, and the best of all 2^n selections as a pattern
+    small: tuple[tuple[str, str], ...]
 
 
 def make_margin_study(

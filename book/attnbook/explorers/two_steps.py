@@ -9,13 +9,8 @@ import numpy as np
 from attnbook.single_head.phase import PhaseDiagram, phase_diagram, phase_plan
 from attnbook.single_head.phase_diagram import proved
 
-SETTINGS = (
-    (200, 40_000, 0.05),
-    (200, 40_000, 0.0),
-    (200, 40_000, 0.2),
-    (200, 2_000, 0.05),
-    (50, 2_500, 0.1),
-)  # n, d, eta
+# n, d, eta
+SETTINGS = ((200, 40_000, 0.05), (200, 40_000, 0.0), (200, 40_000, 0.2), (200, 2_000, 0.05), (50, 2_500, 0.1))
 DRAWS, _SEED, _CELLS = 10, 0, 40
 STEPS = np.geomspace(0.1, 60, _CELLS)  # beta d / n
 

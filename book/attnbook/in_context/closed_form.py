@@ -244,9 +244,8 @@ def bayes_factor_proportional(ratio: object, variance: object) -> Floats:
         raise ValueError(f"ratio and variance must be positive; got {ratio!r} and {variance!r}")
     u = 1 - xi + xi * noise
     root = np.sqrt(u**2 + 4 * xi**2 * noise)
-    both = np.where(
-        u > 0, u + root, 4 * xi**2 * noise / np.where(u > 0, 1.0, root - u)
-    )  # u + root without cancellation
+    # u + root without cancellation
+    both = np.where(u > 0, u + root, 4 * xi**2 * noise / np.where(u > 0, 1.0, root - u))
     factor: Floats = (1 + noise) * both / (2 * noise * (1 + xi * (1 + noise)))
     return factor
 

@@ -18,9 +18,8 @@ class Cells:
     train_accuracy_step1: torch.Tensor
     train_accuracy: torch.Tensor
     smallest_margin: torch.Tensor  # after two steps; positive: every label is fitted
-    preference: (
-        torch.Tensor
-    )  # fraction of clean samples that prefer their signal after one step, mean over the two classes
+    # fraction of clean samples that prefer their signal after one step, mean over the two classes
+    preference: torch.Tensor
     attention_clean: torch.Tensor  # mean weight on the signal after two steps; nan without such samples
     attention_noisy: torch.Tensor
     p_signal: torch.Tensor  # mean of p_2 . mu_k over the two classes

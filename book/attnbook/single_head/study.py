@@ -51,9 +51,8 @@ class TwoStepStudy:
     p2_noise: torch.Tensor  # (R, n), p_2 . xi_i
     v2_signal: torch.Tensor  # (R, 2), s_k v_2 . mu_k
     v2_noise_norm: torch.Tensor  # (R,), |Pi v_2|
-    theta2: (
-        torch.Tensor
-    )  # (R, n), coefficients of the trained v_2 on y_i xi_i; nan where n > d - 2, which leaves them open
+    # (R, n), coefficients of the trained v_2 on y_i xi_i; nan where n > d - 2, which leaves them open
+    theta2: torch.Tensor
     log10_error2: torch.Tensor  # (R, 2), exact, per class, after two steps
     log10_bound2: torch.Tensor  # (R, 2)
     sampled_noisy_error2: torch.Tensor  # (R,), fraction of fresh points with noisy labels that are misclassified

@@ -116,9 +116,8 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
         alpha = _polished(gram, _interior_point(gram, max_iterations))
         residual = _kkt_residual(gram, alpha)
     if not residual <= tolerance:
-        _refuse_contradiction(
-            gram, max_iterations
-        )  # the solver may call its last iterate on the way to infinity a solution
+        # the solver may call its last iterate on the way to infinity a solution
+        _refuse_contradiction(gram, max_iterations)
         raise NotConverged(
             f"the solver's answer must satisfy the KKT conditions to {tolerance:g}; got {residual:.2g}: "
             "are two constraints nearly contradictory?"

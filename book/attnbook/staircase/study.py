@@ -24,10 +24,8 @@ from attnlib import checks
 
 MERGED_SIZES = (1e-2, 1e-3, 1e-4)
 SOFTMAX_HEADS = 6
-SMALLER, ALIGNED_STARTS = (
-    (1 / 2, 1 / 8),
-    100,
-)  # sizes of starts over the page's, and starts, for the power of the misalignment
+# sizes of starts over the page's, and starts, for the power of the misalignment
+SMALLER, ALIGNED_STARTS = (1 / 2, 1 / 8), 100
 ALIGNED_SIZES = (0.05, 0.025)  # u, of keys and queries on the first eigenvector
 SHORT_LENGTH = 10
 SUM_STEP = 0.5

@@ -72,9 +72,8 @@ def gain_of_turning(
 class BesideStudy:
     """What the risk does outside the pattern of two numbers per head."""
 
-    kept: dict[
-        str, torch.Tensor
-    ]  # "symmetric prompts", "permuted prompts": (draws,) part of the gradient outside the pattern
+    # "symmetric prompts", "permuted prompts": (draws,) part of the gradient outside the pattern
+    kept: dict[str, torch.Tensor]
     small: list[SmallStart]
     pair: OffPatternHessian  # of an opposite pair where training ends
     equal: OffPatternHessian  # of two equal heads at the best single head's numbers

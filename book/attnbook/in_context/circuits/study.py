@@ -22,10 +22,8 @@ from attnlib.in_context.model import HeadWeights, initial_weights
 from attnlib.in_context.training import History, train
 
 STRONG = 0.5  # |mu| above which a head carries weight
-PATTERN_SHARES = (
-    0.99926,
-    0.99994,
-)  # printed in the authors' repository: block's fraction on the diagonal, V's in its last entry
+# printed in the authors' repository: block's fraction on the diagonal, V's in its last entry
+PATTERN_SHARES = (0.99926, 0.99994)
 
 
 @dataclass(frozen=True)

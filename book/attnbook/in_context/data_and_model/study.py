@@ -200,15 +200,13 @@ class DataStudy:
     in_batch: torch.Tensor  # the same prompts as parts of their batches
     neighbour: torch.Tensor  # the same places one step later
     moments: torch.Tensor  # (steps, 4): means of n, n^2, n^3, n^4 over the normal numbers of a step
-    identity: tuple[
-        torch.Tensor, torch.Tensor, torch.Tensor
-    ]  # sampled, formula, formula with sigma^2 for s_2; (B',) each
+    # sampled, formula, formula with sigma^2 for s_2; (B',) each
+    identity: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     conventions: Conventions
     zero_risk: dict[str, torch.Tensor]  # convention -> (batches,)
     limit: Limit
-    causal: dict[
-        str, torch.Tensor
-    ]  # "once", "twice" -> (R, B): trained heads as a causal layer, softmax taken once or twice
+    # "once", "twice" -> (R, B): trained heads as a causal layer, softmax taken once or twice
+    causal: dict[str, torch.Tensor]
 
     @property
     def law(self) -> RegressionLaw:

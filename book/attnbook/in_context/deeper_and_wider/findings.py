@@ -52,9 +52,8 @@ class CausalFinding:
 
     spread: dict[str, torch.Tensor]  # "once", "twice": (R, 2) least and largest L p at the query
     leak: dict[str, torch.Tensor]  # (R,) largest change of any weight of a token when a later token changes
-    unevenness: dict[
-        str, torch.Tensor
-    ]  # (R, 2) largest sum |p - 1/L| at the query: random start, scores 100 times as large
+    # (R, 2) largest sum |p - 1/L| at the query: random start, scores 100 times as large
+    unevenness: dict[str, torch.Tensor]
 
 
 def causal_finding(law: RegressionLaw, heads: int, *, runs: int = 5, seed: int = 0) -> CausalFinding:
@@ -103,9 +102,8 @@ def _task_finding(trained: Trained, prompts: int, seed: int) -> TaskFinding:
     law, heads = trained.spec.law, trained.spec.experiment.heads
     maps, risks = best_linear_maps(law, heads)
     risk, error = risk_beside_linear(trained.stack(), law, maps, prompts=prompts, seed=seed)
-    return TaskFinding(
-        trained, heads, float(risks.mean()), risk.mean(1), error.mean(1)
-    )  # a bound: tasks are correlated
+    # a bound: tasks are correlated
+    return TaskFinding(trained, heads, float(risks.mean()), risk.mean(1), error.mean(1))
 
 
 def superposition_cost(law: MultiTaskLaw, *, prompts: int = 6000, seed: int = 0) -> dict[str, torch.Tensor]:

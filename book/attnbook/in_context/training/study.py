@@ -254,9 +254,8 @@ class TrainingStudy:
     optimisers: dict[str, Watched]  # by name, from the same starts on the same data
     sgd_start: LinearStart  # of the SGD training
     full: dict[int, Watched]  # the stored trainings of one and of two heads
-    validations: (
-        torch.Tensor
-    )  # (count,): one-batch validations of the first untrapped end of the stored two-head trainings
+    # (count,): one-batch validations of the first untrapped end of the stored two-head trainings
+    validations: torch.Tensor
     resumed: Resumed
     decays: tuple[History, ...]  # a few steps of Adam, AdamW without decay, AdamW with its own decay
     starts: TrapRuns  # two heads, hundreds of starts, each with its own data

@@ -98,9 +98,8 @@ class TwoNumbersStudy:
     pair: Optimum
     valley: Valley
     gain: torch.Tensor  # (batches,): risk of debiased gradient descent minus that of the best pair
-    narrow: (
-        torch.Tensor
-    )  # (batches,): (risk - risk_debiased) / omega^2 at the narrow end of the valley, step L/(L+d+s2)
+    # (batches,): (risk - risk_debiased) / omega^2 at the narrow end of the valley, step L/(L+d+s2)
+    narrow: torch.Tensor
     pair_risk: torch.Tensor  # (batches,): exact risk of the best pair
     one_head: History  # R trainings of a single head
     ends: tuple[EndPoints, ...]  # by falling learning rate

@@ -158,9 +158,8 @@ def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
     columns = [i for i, norm in enumerate(study.norms) if not 0.7 <= study.x(norm) <= 1.3]
     if not columns:
         raise NothingToMeasure("needs a signal norm with x < 0.7 or x > 1.3; all are in between")
-    found = np.array(
-        [[study.courses[m.name][i].log10_error for i in columns] for m in MAPS]
-    )  # (maps, norms, steps, draws)
+    # (maps, norms, steps, draws)
+    found = np.array([[study.courses[m.name][i].log10_error for i in columns] for m in MAPS])
     wanted = np.array([study.predicted[m.name if constant else "softmax"][:, columns].transpose(1, 0, 2) for m in MAPS])
     right = np.abs(found - wanted) <= 0.1 + 0.2 * np.abs(wanted)
     return mean_share([np.moveaxis(right, -1, 0)], 0.95, what="values")

@@ -51,9 +51,8 @@ def _mean_field(
     laws: list[SignalNoiseLaw], attention_map: AttentionMap, step_size: float, record: list[int], sample: Sample
 ) -> np.ndarray:
     """(S, norms, draws): log10 error of the mean-field head with each draw's own counts."""
-    clean, noisy = (
-        part.clamp_min(1e-9).repeat(len(laws), 1) for part in sample.counts()
-    )  # an empty class is a faint one
+    # an empty class is a faint one
+    clean, noisy = (part.clamp_min(1e-9).repeat(len(laws), 1) for part in sample.counts())
     norms = torch.tensor([law.signal_norm for law in laws], dtype=torch.float64).repeat_interleave(sample.runs)
     n, d = sample.law.n, sample.law.d
     x, share = norms.unsqueeze(1) ** 2 * clean / d, noisy / (clean + noisy)

@@ -35,13 +35,11 @@ HEADS = (2, 3)
 class HeadMarginStudy:
     """What `head_margin_study` measured."""
 
-    low: dict[
-        int, np.ndarray
-    ]  # heads -> (draws, norms, 4): splits, best is the formula's, |v|^2 over one head's, excess
+    # heads -> (draws, norms, 4): splits, best is the formula's, |v|^2 over one head's, excess
+    low: dict[int, np.ndarray]
     high: dict[int, np.ndarray]  # the same for HIGH_NORMS, with the formula's |v|^2 over one head's as 4th
-    classes: dict[
-        int, np.ndarray
-    ]  # heads -> (draws, norms, 4): splits, formula, |v|^2 over one head's, within 5 % of a threshold
+    # heads -> (draws, norms, 4): splits, formula, |v|^2 over one head's, within 5 % of a threshold
+    classes: dict[int, np.ndarray]
     high_classes: np.ndarray  # (draws, 3): divided classes, those predicted, measured cost over the formula's
     split_ratio: np.ndarray  # (draws, settings, 2): cost of a split over the better agreement, exact SVM and formula
     ties: np.ndarray  # (draws, 2): best split over best agreement at the tie minus 1, Gaussian and orthogonal noise

@@ -64,15 +64,12 @@ class ClassesStudy:
     two_steps: dict[int, TwoStepRow]
     late: dict[int, LateRow]
     fates: dict[tuple[int, float], ClassFates]
-    step_trap: dict[
-        int, tuple[ClassFates, ClassFates]
-    ]  # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
-    same_as_two_classes: dict[
-        float, torch.Tensor
-    ]  # relative deviations (draws,), by the two-class head's step of v over beta
-    one_way: tuple[
-        np.ndarray, ...
-    ]  # own x (samples,), moves of the weight (samples, steps), steps in units of n/d, eta = 0
+    # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
+    step_trap: dict[int, tuple[ClassFates, ClassFates]]
+    # relative deviations (draws,), by the two-class head's step of v over beta
+    same_as_two_classes: dict[float, torch.Tensor]
+    # own x (samples,), moves of the weight (samples, steps), steps in units of n/d, eta = 0
+    one_way: tuple[np.ndarray, ...]
     trap: tuple[np.ndarray, np.ndarray]  # states (8, runs, steps + 1) of the flow as a map, and x, nu, K (3, runs)
     cells: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign draws in every cell
     benign: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign cells in every draw

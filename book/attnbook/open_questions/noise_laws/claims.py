@@ -261,9 +261,8 @@ def one_gaussian(study: NoiseStudy, constant: float) -> Evidence:
     wrong: (1 + s) instead of (1 + s)²; a ζ of variance 2
     coarse: each draw gives one number, and its law is known from the draws alone"""
     spike, text = study.spike, "overlaps, order √(n/d)"
-    square = agrees(
-        spike.zeta.abs(), math.sqrt(2 * (constant or 1) / math.pi), level=LEVEL / 2
-    )  # E|ζ|: the width of its law
+    # E|ζ|: the width of its law
+    square = agrees(spike.zeta.abs(), math.sqrt(2 * (constant or 1) / math.pi), level=LEVEL / 2)
     predicted = spike.from_zeta if constant else spike.one_power
     return both(square, agrees(spike.log10_error, predicted, allowance=0.05, allowance_text=text, level=LEVEL / 2))
 

@@ -61,9 +61,8 @@ def predicted_sign_descent(
     kernel = (
         law.d * step_size**2 * arcsine_kernel(moves.flatten(1, 2)).unflatten(2, (steps, 2)).unflatten(1, (steps, 2))
     )
-    held = (
-        kernel.cumsum(1).cumsum(3).diagonal(dim1=1, dim2=3)
-    )  # (R, 2, 2, steps): inner products of v and p after each step
+    # (R, 2, 2, steps): inner products of v and p after each step
+    held = kernel.cumsum(1).cumsum(3).diagonal(dim1=1, dim2=3)
     products = torch.stack([held[..., t - 1] for t in record])
     noise = torch.stack([off_the_signals(sample, path.v[t], path.p[t], products[i]) for i, t in enumerate(record)])
     errors = [_error(sample, path.v[t], path.p[t], noise[i]) for i, t in enumerate(record)]

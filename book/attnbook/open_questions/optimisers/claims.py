@@ -136,9 +136,8 @@ def axis_ends_on_noise(study: OptimiserStudy, constant: float) -> Evidence:
     sign descent without flips, $n = 20$, $d = 2000$, $x = 2, 5, 20$: with signals on two axes all classes of at least 95 % of draws end
     with attention below 0.01 on the signal; with signals in random directions, $x = 5, 20$, the same draws above 0.99
     wrong: the two bases exchanged"""
-    axis, random = (
-        study.sign_ends[basis].movedim(1, 0).flatten(1) for basis in ("axis", "random")
-    )  # (draws, x and class)
+    # (draws, x and class)
+    axis, random = (study.sign_ends[basis].movedim(1, 0).flatten(1) for basis in ("axis", "random"))
     if not constant:
         axis, random = random, axis
     return both(

@@ -29,9 +29,8 @@ class SignSteps:
     gd_exponent: torch.Tensor
     exponents: dict[str, torch.Tensor]  # by basis
     memory_ratio: dict[str, torch.Tensor]  # mean V_k over mean y_i v.xi_i, by basis
-    axis_errors: dict[
-        str, torch.Tensor
-    ]  # log10 clean error after one step with axis signals, of sign descent and of Adam
+    # log10 clean error after one step with axis signals, of sign descent and of Adam
+    axis_errors: dict[str, torch.Tensor]
 
 
 def sign_steps(law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0) -> SignSteps:
@@ -129,9 +128,8 @@ class OptimiserStudy:
     signs: dict[float, SignSteps]  # by n SNR^2
     sizes: dict[int, SignSteps]  # by n, the same signal norm and d
     sign_ends: dict[str, torch.Tensor]  # `sign_fates` by basis, the same draws
-    zero_moves: tuple[
-        torch.Tensor, torch.Tensor
-    ]  # x (K,), moves (K, steps) of the clean attention, eta = 0, four rules
+    # x (K,), moves (K, steps) of the clean attention, eta = 0, four rules
+    zero_moves: tuple[torch.Tensor, torch.Tensor]
     adam_sizes: torch.Tensor  # (R,), median |entry| of Adam's p_2 over the step size
 
 

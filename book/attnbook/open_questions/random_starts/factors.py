@@ -32,13 +32,11 @@ class FactorStudy:
     reference: dict[tuple[float, float], tuple[torch.Tensor, ...]]  # step-size factors -> p, v of one head
     runs: dict[tuple[float, float], FactorTrajectory]  # (signal norm, size) -> trajectory
     log10_error: dict[tuple[float, float], np.ndarray]  # (signal norm, size)
-    one_head: dict[
-        float, tuple[np.ndarray, float, float]
-    ]  # signal norm -> error, attention clean and flipped, plain p and v
+    # signal norm -> error, attention clean and flipped, plain p and v
+    one_head: dict[float, tuple[np.ndarray, float, float]]
     frozen: dict[float, np.ndarray]  # signal norm -> error with attention frozen at one half
-    spread: dict[
-        tuple[float, str], np.ndarray
-    ]  # (signal norm, "factors" or "vectors") -> spread over 4 heads, (draws,)
+    # (signal norm, "factors" or "vectors") -> spread over 4 heads, (draws,)
+    spread: dict[tuple[float, str], np.ndarray]
     divided: dict[str, np.ndarray]  # "factors", "vectors" -> classes whose heads divide the labour, flags (draws, 2)
 
 

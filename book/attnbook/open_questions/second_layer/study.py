@@ -61,12 +61,10 @@ class LayersStudy:
 
     frozen: dict[tuple[str, float], FrozenRun]  # (architecture, n SNR^2)
     trained: dict[tuple[str, float, float], TrainedRun]  # (architecture, step of W / beta, n SNR^2)
-    still: tuple[
-        torch.Tensor, torch.Tensor, torch.Tensor
-    ]  # no residual: moves of p (draws,): frozen W from 0 and at random, trained
-    one_way: tuple[
-        np.ndarray, ...
-    ]  # x / threshold (samples,), moves of the weight (samples, steps), steps in n/d, no flips
+    # no residual: moves of p (draws,): frozen W from 0 and at random, trained
+    still: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+    # x / threshold (samples,), moves of the weight (samples, steps), steps in n/d, no flips
+    one_way: tuple[np.ndarray, ...]
     limits: dict[tuple[str, float], np.ndarray]  # clean error (draws,) of the exact SVM on the tokens Y_xi
     flips: np.ndarray  # (draws,), the share of flipped labels in these draws
 

@@ -34,9 +34,8 @@ class AssumptionStudy:
     stress: StressStudy
     interpolates: dict[float, torch.Tensor]  # factor of the step size -> (R, dimensions >= n^2/64)
     scaled_error: tuple[torch.Tensor, torch.Tensor]  # (R,) log10 errors at eta = 0: n, d = n^2 and 2n, d = 4n^2
-    scaled_limit: tuple[
-        torch.Tensor, torch.Tensor
-    ]  # (R,), of orthogonal noise at the same numbers of samples in a class
+    # (R,), of orthogonal noise at the same numbers of samples in a class
+    scaled_limit: tuple[torch.Tensor, torch.Tensor]
     counted_error: torch.Tensor  # (R,), dense stressed law, fresh d-vectors
     exact_error: dict[float, torch.Tensor]  # 1: full covariance, 0: projected
     isotropic_ratio: dict[float, torch.Tensor]  # (R,), log10 error over its prediction, the same keys

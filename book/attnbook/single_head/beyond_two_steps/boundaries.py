@@ -23,14 +23,8 @@ from attnlib.single_head.training import gram_descent
 _SIZE, _D = 20, 4000  # samples per class, dimension
 SHARES = (0.05, 0.1, 0.2, 0.3)  # of flips, whole numbers of 20
 _BETWEEN = (0.1, 0.2, 0.3, 0.4)
-_SCHEDULE = (
-    (0.01, 400),
-    (0.02, 300),
-    (0.05, 200),
-    (0.2, 200),
-    (1.0, 300),
-    (4.0, 400),
-)  # h and steps: tau = 2000 in all
+# h and steps: tau = 2000 in all
+_SCHEDULE = ((0.01, 400), (0.02, 300), (0.05, 200), (0.2, 200), (1.0, 300), (4.0, 400))
 _N, _X, _STEP, _STEPS, _DRAWS = 40, 1.25, 0.25, 1000, 12  # the runs on Gaussian noise: tau = 250
 _CANDIDATES = sorted({round(t) for t in np.geomspace(1, 120, 16)})  # steps at which the theorem may begin to speak
 DIMENSIONS = (10**3, 10**5, 10**8)

@@ -193,9 +193,8 @@ def small_steps(study: LongStudy, constant: float) -> Evidence:
     benign above the threshold, harmful below, each in at least 95 % of draws
     wrong: the opposite of each part"""
     high = study.small_high
-    accuracy = np.where(
-        np.isnan(high.attention_noisy), np.nan, high.train_accuracy
-    )  # a draw without flips says nothing
+    # a draw without flips says nothing
+    accuracy = np.where(np.isnan(high.attention_noisy), np.nan, high.train_accuracy)
     return both(
         _asked(accuracy[high.at(50)], constant, low=1.0, quantity="train accuracy, step 50"),
         _asked(accuracy[high.at(20)], -constant, low=1.0, quantity="train accuracy, step 20"),

@@ -101,10 +101,11 @@ def looseness_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
     $v$ and between $10^4$ and $3\cdot10^5$ times that of $p$, in at least 90 % of draws (classes in the smaller trap)
     wrong: a tenth of the bounds"""
     draws = [[r.looseness for r in draw if r.entry > 0] for draw in study.trapped[DIMENSIONS[-1]]]
+    # (draws, v and p, smallest and largest)
     found = constant * torch.tensor(
         [[(min(column), max(column)) for column in zip(*draw, strict=True)] for draw in draws if draw],
         dtype=torch.float64,
-    )  # (draws, v and p, smallest and largest)
+    )
     if not len(found):
         raise NothingToMeasure("needs a class of which the theorem speaks")
     return both(

@@ -35,9 +35,8 @@ def second_best_cost(tokens: Tokens, best: str, costs: dict[str, float]) -> floa
     Enough, because a sample that leaves a signal for its noise never lowers |v|^2: any further selection costs as much as one of these.
     """
     selection = pattern_selection(tokens, best)
-    rivals = [
-        costs[name] for name in PATTERNS if not np.array_equal(pattern_selection(tokens, name), selection)
-    ]  # two patterns are one selection where a class has no such samples
+    # two patterns are one selection where a class has no such samples
+    rivals = [costs[name] for name in PATTERNS if not np.array_equal(pattern_selection(tokens, name), selection)]
     for i in np.flatnonzero(selection):
         other = selection.copy()
         other[i] = 0.0

@@ -24,11 +24,8 @@ DELTA, ERROR = 0.01, 0.1
 NOISE, MULTIPLE = 0.05, 5.0  # eta and beta d / n of the stored planes, where they are fixed
 PAGE, SIZES, DIMENSIONS = (200, 40_000), (50, 200, 1000), (40_000, 10**6, 10**9)
 DELTAS = (0.5, 0.1, 0.01, 0.001)  # of the explorer's plane
-_FINE, _COARSE, _FEW = (
-    16,
-    12,
-    6,
-)  # cells along an axis: the page's setting, other stored ones, what is computed while one waits
+# cells along an axis: the page's setting, other stored ones, what is computed while one waits
+_FINE, _COARSE, _FEW = 16, 12, 6
 _BOXES = 2000  # of label counts in a cell
 _DRAWS = 60  # training sets that tell in which cells all draws agree
 

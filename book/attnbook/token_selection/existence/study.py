@@ -109,9 +109,8 @@ def _linear_in_c(gram: Gram):
     """
     law, N, R = gram.law, gram.kernel.shape[2], gram.runs
     chosen = _selected(gram)  # (R, n)
-    rows = gram.kernel.gather(
-        2, chosen[:, None].expand(-1, N + 2, -1)
-    )  # (R, N + 2, n): K of all rows with chosen tokens
+    # (R, N + 2, n): K of all rows with chosen tokens
+    rows = gram.kernel.gather(2, chosen[:, None].expand(-1, N + 2, -1))
     means = law.means(gram.labels.true).flatten(1, 2)  # (R, N, 2)
     mean = means.gather(1, chosen[..., None].expand(-1, -1, 2))  # (R, n, 2)
     plane = torch.cat([gram.kernel[:, N:].mT, torch.eye(2, dtype=means.dtype).expand(R, 2, 2)], 1)  # (R, N + 2, 2)

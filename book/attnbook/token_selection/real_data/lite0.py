@@ -139,9 +139,8 @@ class Lite0Tokens(KeptTokens):
         return samples.tobytes()
 
     def compute(self, samples: np.ndarray) -> np.ndarray:
-        parts = (
-            prepared(samples).to(memory_format=torch.channels_last).split(4)
-        )  # more at once leave the processor's cache
+        # more at once leave the processor's cache
+        parts = prepared(samples).to(memory_format=torch.channels_last).split(4)
         return torch.cat([self.network.tokens(part).half() for part in parts]).numpy()
 
 

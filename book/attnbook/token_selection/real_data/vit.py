@@ -116,9 +116,8 @@ class SmallViT(nn.Module):
     def __init__(self, shape: ViTShape, *, seed: int = 0, run: int = 0) -> None:
         super().__init__()
         self.shape = shape
-        with torch.random.fork_rng(
-            devices=[]
-        ):  # torch draws weights that are replaced below: leave its global state alone
+        # torch draws weights that are replaced below: leave its global state alone
+        with torch.random.fork_rng(devices=[]):
             self.embed = nn.Linear(shape.features or shape.channels * shape.patch**2, shape.width)
             self.cls = nn.Parameter(torch.empty(1, 1, shape.width))
             self.positions = nn.Parameter(torch.empty(1, shape.patches, shape.width))

@@ -147,9 +147,8 @@ class SettingStudy:
     law: TokenLaw
     zero_prompt: Comparison
     gaussian_prompt: Comparison
-    only: dict[
-        str, tuple[Trajectory, torch.Tensor]
-    ]  # "p", "W" -> dense, and the scores of the one-line rule (S, R, n, T)
+    # "p", "W" -> dense, and the scores of the one-line rule (S, R, n, T)
+    only: dict[str, tuple[Trajectory, torch.Tensor]]
     sampling: LawComparison
     signal_norms: torch.Tensor  # (norms,)
     uniform_accuracy: torch.Tensor  # (runs, norms)
