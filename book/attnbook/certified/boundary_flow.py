@@ -182,6 +182,22 @@ def at(coefficients: Sequence[arb], time: arb) -> arb:
     return total
 
 
+def box_around(along: Sequence[arb], time: arb, model: Model, order: int) -> tuple[list[arb], list[arb]]:
+    """A box that holds the path over a step, and the remainders at its end. Raises `NoStep`.
+
+    along: the Taylor polynomials of degree order - 1 over the step. Polynomial and remainder lie inside the box, so the path cannot leave.
+    """
+    arb, slack = _flint().arb, _SLACK
+    for _ in range(8):
+        box = [value + arb(0, slack) for value in along]
+        tail = [row[order] * time**order for row in taylor(box, model, order)]
+        ends = (value + arb(0, 1) * abs(rest) for value, rest in zip(along, tail, strict=True))
+        if all(whole.contains_interior(end) for whole, end in zip(box, ends, strict=True)):
+            return box, tail
+        slack *= 8
+    raise NoStep("no box holds the path over a step")
+
+
 def step(centre: Sequence[arb], radius: float, model: Model, length: float) -> tuple[list[arb], float, float]:
     """(new centre, new radius, mu) after a step; the centre is exact, the radius in the weighted norm. Raises `NoStep`."""
     flint = _flint()
@@ -191,17 +207,7 @@ def step(centre: Sequence[arb], radius: float, model: Model, length: float) -> t
     coefficients = taylor(centre, model)
     polynomial = [row[:ORDER] for row in coefficients]
     along = [at(row, span) for row in polynomial]
-    slack = _SLACK
-    # a box that holds the path of the centre: polynomial and remainder lie inside it, so the path cannot leave
-    for _ in range(8):
-        box = [value + arb(0, slack) for value in along]
-        tail = [row[ORDER] * time**ORDER for row in taylor(box, model)]
-        tails = [arb(0, 1) * abs(value) for value in tail]
-        if all(whole.contains_interior(value + rest) for whole, value, rest in zip(box, along, tails, strict=True)):
-            break
-        slack *= 8
-    else:
-        raise NoStep(f"no box holds the path over a step of {length}")
+    box, tail = box_around(along, time, model, ORDER)
     ends = [at(row, time) + rest for row, rest in zip(polynomial, tail, strict=True)]
     around = [value + arb(0, 2 * radius * weight) for value, weight in zip(box, WEIGHTS, strict=True)]
     mu = logarithmic_norm(jacobian(around, model))

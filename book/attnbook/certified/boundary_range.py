@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
@@ -21,15 +20,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attnbook.certified.boundary import SETS, ends
-from attnbook.certified.boundary_flow import STEP, WEIGHTS, Model, NoStep, above, at, jacobian, logarithmic_norm, taylor
+from attnbook.certified.boundary_flow import (
+    STEP,
+    WEIGHTS,
+    Model,
+    NoStep,
+    above,
+    at,
+    box_around,
+    jacobian,
+    logarithmic_norm,
+    taylor,
+)
 from attnbook.certified.boundary_sets import in_signal_set, in_trap
-from attnbook.certified.certificate import Certificate, _flint, ball, precision
+from attnbook.certified.certificate import Certificate, _flint, ball, precision, series_terms
 from attnbook.certified.full_run import Table
 from attnlib.randomness import stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from flint import arb
 
 TABLE = Path(__file__).parent / "tables" / "boundary_cells.json"
@@ -79,21 +87,9 @@ class Family:
 def _moved(row: Sequence[arb], shift: arb, scale: arb) -> list[arb]:
     """Coefficients of p(shift + scale xi)."""
     flint = _flint()
-    with _terms(len(row)):
+    with series_terms(len(row)):
         moved = at([flint.arb_series([c]) for c in row], flint.arb_series([shift, scale]))
         return [moved[k] for k in range(len(row))]
-
-
-@contextmanager
-def _terms(count: int) -> Iterator[None]:
-    """Power series keep this many terms inside."""
-    flint = _flint()
-    before = flint.ctx.cap
-    flint.ctx.cap = count
-    try:
-        yield
-    finally:
-        flint.ctx.cap = before
 
 
 def _advanced(family: Family, nu: arb, length: float) -> tuple[Family, float]:
@@ -102,28 +98,17 @@ def _advanced(family: Family, nu: arb, length: float) -> tuple[Family, float]:
     arb, series = flint.arb, flint.arb_series
     time, span, unit = arb(length), arb(length / 2, length / 2), arb(0, 1)
     whole = family.model(nu)
-    with _terms(DEGREE + 1):
+    with series_terms(DEGREE + 1):
         model = replace(whole, x=series([family.x0, family.delta]))
         middle = [at(row, time) for row in taylor([series(row) for row in family.coefficients], model, ORDER - 1)]
         middle = [[value[k] for k in range(DEGREE + 1)] for value in middle]
-    with _terms(DEGREE + 2):
+    with series_terms(DEGREE + 2):
         model = replace(whole, x=series([whole.x, family.delta]))
         start = [at([series([c]) for c in row], series([unit, arb(1)])) for row in family.coefficients]
         around = taylor(start, model, ORDER - 1)
         cut = [at(row, time)[DEGREE + 1] for row in around]
         along = [at([value[0] for value in row], span) for row in around]
-    slack = STEP**4
-    for _ in range(8):
-        box = [value + arb(0, slack) for value in along]
-        tail = [row[ORDER] * time**ORDER for row in taylor(box, whole, ORDER)]
-        if all(
-            outer.contains_interior(value + unit * abs(rest))
-            for outer, value, rest in zip(box, along, tail, strict=True)
-        ):
-            break
-        slack *= 8
-    else:
-        raise NoStep("no box holds the paths")
+    box, tail = box_around(along, time, whole, ORDER)
     wide = [value + arb(0, 2 * family.radius * weight) for value, weight in zip(box, WEIGHTS, strict=True)]
     factor = above((arb(logarithmic_norm(jacobian(wide, whole))) * time).exp())
     if factor >= 2:

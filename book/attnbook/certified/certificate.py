@@ -65,6 +65,17 @@ def precision(bits: int) -> Iterator[None]:
         flint.ctx.prec = before
 
 
+@contextmanager
+def series_terms(count: int) -> Iterator[None]:
+    """Power series keep this many terms inside; afterwards as before."""
+    flint = _flint()
+    before, flint.ctx.cap = flint.ctx.cap, count
+    try:
+        yield
+    finally:
+        flint.ctx.cap = before
+
+
 def ball(number: float | int | str) -> arb:
     """The number as a ball: a float or an int exactly, a text such as "0.2" as the decimal that it says."""
     return _flint().arb(number)

@@ -15,12 +15,11 @@ one. Derived in the chapter "How a number is proved".
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from attnbook.certified.certificate import ball, precision, sign
+from attnbook.certified.certificate import ball, precision, series_terms, sign
 
 if TYPE_CHECKING:
     from flint import arb
@@ -164,18 +163,6 @@ def _series(numbers: Iterable[Any], order: int) -> Any:
     return flint.arb_series(list(numbers), prec=order)
 
 
-@contextmanager
-def _order(order: int) -> Iterator[None]:
-    """Series are computed with this many coefficients inside."""
-    import flint
-
-    before, flint.ctx.cap = flint.ctx.cap, order
-    try:
-        yield
-    finally:
-        flint.ctx.cap = before
-
-
 def _cap() -> int:
     import flint
 
@@ -208,9 +195,9 @@ def _centred(around: Any, middle: Any, u: Any) -> Any:
 def _remainder(start: Any, end: Any, middle: Any, n: _Numbers) -> Any:
     """The ball of the n-th Taylor coefficient over the panel, times the integral of (t - m)^n."""
     panel, u = start.union(end), (start - middle).union(end - middle)
-    with _order(2):
+    with series_terms(2):
         x_middle, exponent_middle = _parts(middle, n)
-    with _order(_ORDER + 1):
+    with series_terms(_ORDER + 1):
         s = _series([panel, 1], _ORDER + 1)
         x = _centred(_parts(panel, n)[0], x_middle, u)
         exponent = _centred(-(x * x + s * s) / 2, exponent_middle, u)
@@ -247,7 +234,7 @@ def _partial_sum(inverse: Any, least: float) -> tuple[Any, Any, int]:
 
 
 def _panel(start: Any, end: Any, middle: Any, remainder: Any, n: _Numbers) -> Any:
-    with _order(_ORDER):
+    with series_terms(_ORDER):
         series = _integrand(middle, *_parts(middle, n), n)
     right, left = end - middle, start - middle
     total, up, down = remainder, right, left

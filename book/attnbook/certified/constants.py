@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from attnbook.certified.certificate import ball
 from attnbook.certified.printed import enclosed_root
+from attnbook.halving import halved
 
 if TYPE_CHECKING:
     from flint import acb, arb
@@ -125,10 +126,8 @@ class Selection:
     @cached_property
     def critical(self) -> arb:
         """$D_c$, $P_1(D_c)=1/2$: two numbers, 2e-9 apart, on whose sides the sign is proved."""
-        low, high = 0.0, 8.0
-        while high - low > 1e-10:  # a guess; only the two signs below are proof
-            middle = (low + high) / 2
-            low, high = (middle, high) if self.hard_selection(ball(middle)) < 0.5 else (low, middle)
+        # a guess, 37 halvings to 1e-10; only the two signs below are proof
+        low, high = halved(lambda D: self.hard_selection(ball(D)) < 0.5, 0.0, 8.0, 37)
         below, above = ball(low) - ball("1e-9"), ball(high) + ball("1e-9")
         if not (self.hard_selection(below) < 0.5 and self.hard_selection(above) > 0.5):
             raise ArithmeticError(f"no root of P_1 = 1/2 is proved near {low:g}")
@@ -155,10 +154,7 @@ class Selection:
 
 def _guess(f, low: float, high: float) -> float:  # type: ignore[no-untyped-def]
     """A float near a root of f, which changes its sign from - to + between low and high."""
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if f(ball(middle)) < 0 else (low, middle)
-    return (low + high) / 2
+    return sum(halved(lambda x: f(ball(x)) < 0, low, high, 60)) / 2
 
 
 def first_move(flipped: str) -> arb:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, NamedTuple
 
 from attnbook.certified.certificate import ball
+from attnbook.halving import halved
 
 if TYPE_CHECKING:
     from flint import arb
@@ -205,10 +206,8 @@ def _exponent(query: arb, value: arb, v_norm: arb, p_norm: arb) -> arb:
     if not value > 0:
         return arb.nan()
     ratio = float(query.mid()) + math.log(float(value.mid()) / float(v_norm.mid()))
-    low, high, omega = 0.0, 1e3, float(p_norm.mid())
-    for _ in range(60):  # a guess
-        cut = (low + high) / 2
-        low, high = (cut, high) if (cut > 0 and math.log(cut / omega) < ratio - cut) or cut == 0 else (low, cut)
+    omega = float(p_norm.mid())
+    low, high = halved(lambda cut: math.log(cut / omega) < ratio - cut, 0.0, 1e3, 60)  # a guess
     left, right = arb(low) * (1 - arb("1e-9")), arb(high) * (1 + arb("1e-9"))
     short, beyond = (cut / p_norm - (query - cut).exp() * value / v_norm for cut in (left, right))
     if not (short < 0 < beyond):
@@ -217,14 +216,8 @@ def _exponent(query: arb, value: arb, v_norm: arb, p_norm: arb) -> arb:
 
 
 def _largest(values: list[arb]) -> arb:
-    found = values[0]
-    for value in values[1:]:
-        found = found.max(value)
-    return found
+    return reduce(lambda a, b: a.max(b), values)
 
 
 def _least(values: list[arb]) -> arb:
-    found = values[0]
-    for value in values[1:]:
-        found = found.min(value)
-    return found
+    return reduce(lambda a, b: a.min(b), values)

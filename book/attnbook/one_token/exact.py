@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import torch
 
+from attnbook.halving import halved
 from attnbook.one_token import OneTokenLaw, bayes_risk, erf_risk, own_score_risk
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -24,11 +25,7 @@ def best_erf_scale(law: OneTokenLaw) -> float:
 
 def strength_for(risk: float, tokens: int, formula: Callable[[OneTokenLaw], float]) -> float:
     """The strength at which a falling formula has this risk, by bisection; at most 1000."""
-    low, high = 1e-3, 1000.0
-    for _ in range(44):
-        middle = (low + high) / 2
-        low, high = (middle, high) if formula(OneTokenLaw(tokens, middle)) > risk else (low, middle)
-    return (low + high) / 2
+    return sum(halved(lambda strength: formula(OneTokenLaw(tokens, strength)) > risk, 1e-3, 1000.0, 44)) / 2
 
 
 def strength_ratio(tokens: int, risk: float = 0.1) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from attnbook.halving import halved
 from attnbook.single_head.flow import signal_threshold
 from attnbook.token_selection.fresh_selection import fresh_attention
 from attnbook.token_selection.theory import n_snr_squared, selection_path
@@ -105,12 +106,11 @@ def fresh(sample: Sample) -> list[dict[str, float]]:
 
 def _gaussian_distance(log10_tail: float) -> float:
     """z with log10 Phi(-z) = log10_tail, by bisection."""
-    low, high = 0.0, 100.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        tail = torch.special.log_ndtr(torch.tensor(-middle, dtype=torch.float64)).item() / math.log(10)
-        low, high = (middle, high) if tail > log10_tail else (low, middle)
-    return (low + high) / 2
+
+    def below(z: float) -> bool:
+        return torch.special.log_ndtr(torch.tensor(-z, dtype=torch.float64)).item() / math.log(10) > log10_tail
+
+    return sum(halved(below, 0.0, 100.0, 60)) / 2
 
 
 def long_run(sample: Sample) -> dict[str, Any]:

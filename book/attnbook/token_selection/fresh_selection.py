@@ -13,6 +13,7 @@ import math
 import numpy as np
 import torch
 
+from attnbook.halving import crossing_above
 from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
@@ -64,13 +65,7 @@ def fresh_threshold(law: TokenLaw, score_variance: float = 0.0) -> float:
             return score < math.log(law.tokens - 1 - weak + weak * math.exp(min(rho * score, 700.0)))
         return bool(fresh_attention(law, score, score, score_variance)[0] < 0.5)
 
-    low, high = 0.0, 1.0
-    while short(high):
-        low, high = high, 2 * high
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if short(middle) else (low, middle)
-    return (low + high) / 2
+    return crossing_above(short)
 
 
 def hard_selection(discrimination: float, law: TokenLaw) -> Floats:

@@ -12,6 +12,7 @@ import math
 
 import numpy as np
 
+from attnbook.halving import halved
 from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold, selection_accuracy
 from attnbook.token_selection.mean_field import CLEAN, MeanField, Moment, flipped_share, mean_field
 from attnlib import checks
@@ -276,9 +277,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
         low, high = high, high + 0.1 / per_gap
         if at(high)[2] > _LARGEST_VARIANCE:
             return math.inf, math.inf
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if short(middle) else (low, middle)
+    _, high = halved(short, low, high, 40)
     h = law.head_norm * law.signal_norm
     lead = law.tokens / (math.sqrt(2) * (1 + math.exp(h / math.sqrt(2))) * (1 - first * per_gap))
     speed = alpha * (scale + 2 * at(high)[1]) * law.noise_std**2 * law.d * h / law.n

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from attnbook.halving import halved
 from attnbook.open_questions.noise_laws.covariance import Covariance
 from attnbook.open_questions.noise_laws.parts import Entries, RadialT
 from attnlib import checks
@@ -174,8 +175,4 @@ def effective_trace(covariance: Covariance, d: int, n: int) -> float:
         raise ValueError(f"d must exceed n; got d = {d}, n = {n}: the Gram matrix is singular")
     values = covariance.eigenvalues(d)
     # f(D) = sum lambda / (D + n lambda) falls from d/n > 1 at D = 0 to 0: one root of f = 1, by bisection.
-    low, high = 0.0, float(values.sum())
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if (values / (middle + n * values)).sum() > 1 else (low, middle)
-    return (low + high) / 2
+    return sum(halved(lambda D: (values / (D + n * values)).sum() > 1, 0.0, float(values.sum()), 200)) / 2

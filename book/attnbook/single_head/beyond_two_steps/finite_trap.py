@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from attnbook.halving import halved
 from attnlib.arrays import Bools, Floats
 from attnlib.single_head.law import Sample
 from attnlib.single_head.training import gram_descent
@@ -34,12 +35,11 @@ def largest_share(pull: float, step: float, cross: float, spread: float) -> floa
         return 0.0
     if pull == 0:
         return 1.0
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        fits = math.log(pull * middle) + step * pull * middle + 2 * cross <= math.log1p(-middle) + math.log1p(-spread)
-        low, high = (middle, high) if fits else (low, middle)
-    return low
+
+    def fits(s: float) -> bool:
+        return math.log(pull * s) + step * pull * s + 2 * cross <= math.log1p(-s) + math.log1p(-spread)
+
+    return halved(fits, 0.0, 1.0, 60)[0]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from attnbook.phase_figures import draw_line, legend_of, patches
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan
 from bookkit.figures import COLOURS, PHASES, SHADES
 
@@ -84,19 +85,11 @@ def proved_legend(figure: Any) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    entries = {name: Patch(facecolor=c, edgecolor=SHADES["frame"], linewidth=0.6) for name, c in PHASE_COLOURS.items()}
+    entries = patches(PHASE_COLOURS)
     entries["not decided"] = Patch(facecolor=SHADES["paper"], edgecolor=SHADES["frame"], hatch="////", linewidth=0.6)
     for name, style in (("half of the draws fitted", "-"), ("half of the draws benign", "--")):
         entries[name] = Line2D([], [], color=COLOURS["theory"], linewidth=1.3, linestyle=style)
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=3, fontsize=9)
-
-
-def draw_line(axes: Any, x: Any, y: Any, label: str, style: str = "-") -> None:
-    """A theory curve with a white rim, so that it can be seen on every phase."""
-    from matplotlib.patheffects import Normal, Stroke
-
-    rim = [Stroke(linewidth=3.6, foreground=SHADES["paper"]), Normal()]
-    axes.plot(x, y, style, color=COLOURS["theory"], linewidth=1.7, label=label, path_effects=rim, zorder=4)
 
 
 def draw_level(axes: Any, plan: PhasePlan, reading: np.ndarray, label: str, style: str) -> None:
@@ -108,13 +101,6 @@ def draw_level(axes: Any, plan: PhasePlan, reading: np.ndarray, label: str, styl
         draw_line(axes, line[:, 0], line[:, 1], label if number == 0 else "_", style)
 
 
-def phase_legend(figure: Any, axes: Any, *, columns: int = 3) -> None:
+def phase_legend(figure: Any, axes: Any) -> None:
     """Legend below the picture: phases, disagreement, and the curves of `axes`, each once."""
-    from matplotlib.patches import Patch
-
-    entries = {name: Patch(facecolor=c, edgecolor=SHADES["frame"], linewidth=0.6) for name, c in PHASE_COLOURS.items()}
-    for one in np.atleast_1d(axes).ravel():
-        handles, labels = one.get_legend_handles_labels()
-        for handle, label in zip(handles, labels, strict=True):
-            entries.setdefault(label, handle)
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, fontsize=9)
+    legend_of(PHASE_COLOURS, figure, axes)

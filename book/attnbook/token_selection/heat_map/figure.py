@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from attnbook.phase_figures import draw_line as draw_curve
+from attnbook.phase_figures import legend_of
 from attnbook.token_selection.heat_map.study import PHASES, HeatMap, HeatPlan
 from bookkit import figures
-from bookkit.figures import COLOURS, SHADES
+from bookkit.figures import COLOURS
 
 PHASE_COLOURS = dict(zip(PHASES, figures.PHASES.values(), strict=True))
 
@@ -73,21 +75,7 @@ def draw_phases(axes: Any, found: HeatMap, *, log: bool = True) -> None:
 
 def phase_legend(figure: Any, axes: Any, *, columns: int = 3) -> None:
     """Legend below the picture: phases, and the curves of `axes`, each once."""
-    from matplotlib.patches import Patch
-
-    entries = {name: Patch(facecolor=c, edgecolor=SHADES["frame"], linewidth=0.6) for name, c in PHASE_COLOURS.items()}
-    for one in np.atleast_1d(axes).ravel():
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, fontsize=9)
-
-
-def draw_curve(axes: Any, x: Any, y: Any, label: str, style: Any = "-") -> None:
-    """A curve of theory with a white rim, so that it can be seen on every colour."""
-    from matplotlib.patheffects import Normal, Stroke
-
-    rim = [Stroke(linewidth=3.6, foreground=SHADES["paper"]), Normal()]
-    axes.plot(x, y, linestyle=style, color=COLOURS["theory"], linewidth=1.7, label=label, path_effects=rim, zorder=4)
+    legend_of(PHASE_COLOURS, figure, axes, columns)
 
 
 def draw_level(axes: Any, plan: HeatPlan, values: np.ndarray, level: float, label: str, style: Any) -> None:

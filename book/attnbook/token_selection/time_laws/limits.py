@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from attnbook.halving import crossing_above, halved
 from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold, hard_selection
 from attnbook.token_selection.mean_field import flipped_share
 from attnbook.token_selection.theory import late_discrimination
@@ -70,13 +71,7 @@ def discrimination_at(law: TokenLaw, q: float) -> float:
 
 def critical_discrimination(law: TokenLaw) -> float:
     """D at which hard attention selects the relevant token of a fresh sample with probability one half."""
-    low, high = 0.0, 1.0
-    while hard_selection(high, law)[0] < 0.5:
-        low, high = high, 2 * high
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if hard_selection(middle, law)[0] < 0.5 else (low, middle)
-    return (low + high) / 2
+    return crossing_above(lambda D: hard_selection(D, law)[0] < 0.5)
 
 
 def exponent_at(law: TokenLaw, q: float) -> float:
@@ -110,8 +105,4 @@ def last_strength(law: TokenLaw) -> float:
         return math.nan
     while selects(2 * strength):
         strength *= 2
-    low, high = strength, 2 * strength
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (middle, high) if selects(middle) else (low, middle)
-    return low
+    return halved(selects, strength, 2 * strength, 40)[0]
