@@ -76,7 +76,7 @@ def test_a_root_is_enclosed_and_a_wrong_guess_proves_nothing() -> None:
         root = enclosed_root(f, lambda x: 2 * x, 1.41421356)
         assert root.overlaps(ball(2).sqrt())
         assert root.rad() < ball("1e-30")
-        with pytest.raises(ArithmeticError, match=r"no root is proved within 1e-06 of 1\.5"):
+        with pytest.raises(ArithmeticError, match=r"no root is proved within 1e-6 of 1\.5"):
             enclosed_root(f, lambda x: 2 * x, 1.5)
         with pytest.raises(ArithmeticError, match="no root is proved"):  # a double root: the slope's ball holds zero
             enclosed_root(lambda x: x**2, lambda x: 2 * x, 0.0)

@@ -13,7 +13,6 @@ from attnbook.open_questions.equal_heads import (
     equal_heads,
     heads_courses,
     heads_fates,
-    long_clock,
     two_step_window,
     two_steps_apart,
 )
@@ -101,9 +100,7 @@ def test_courses_are_those_of_trained_heads():
 
 
 def test_clock_and_fates():
-    clock = long_clock(3, first=0.5, steps=20, per_doubling=5)
-    assert clock == [(0.5, 20), (2.0, 5), (4.0, 5), (8.0, 5)]
-    assert sum(step * steps for step, steps in clock) == 10 * 2**3
+    clock = [(0.5, 20), (2.0, 5), (4.0, 5), (8.0, 5)]
     laws = [law_at(x, 30, 50_000, 0.2) for x in (0.5, 3.0)]
     fates = heads_fates(laws, (1, 3), clock, draws=2, seed=5)
     sample = laws[1].draw(5, 1, first_run=3)
@@ -144,10 +141,13 @@ def test_random_starts_have_their_norms_and_tiny_ones_are_one_head():
 
 def test_numbers_of_a_course_are_those_of_its_runs():
     laws = [SignalNoiseLaw(24, 3000, rho, 0.2) for rho in (10.0, 15.0)]
-    course = random_heads(laws, 3, 0.6, 1.5, 20, draws=2, seed=4, matched=False)
+    course = random_heads(laws, 3, 0.6, 1.5, 20, draws=2, seed=4)
     sample = laws[1].draw(4, 1, first_run=3, start_vectors=6)
     beta = 1.5 * 24 / 3000
-    path = train_heads(sample, beta, 20, heads=3, start=random_start(sample, 3, 0.6), method="vectors", record=[0])
+    start = random_start(sample, 3, 0.6)
+    path = train_heads(
+        sample, beta / 3, 20, heads=3, attention_step_size=3 * beta, start=start, method="vectors", record=[0]
+    )
     held = [(sample.signal_class[0] == k) & ~sample.noisy[0] for k in (0, 1)]
     logit = torch.logit(path.attention_on_signal[:, 0])  # (S, H, n)
     clean = ~sample.noisy[0]
@@ -234,9 +234,8 @@ test_bad_arguments = refusing(
         {"multiples": (0.0,), "draws": 0},
     ),
     (lambda: heads_courses([FAR], (0,), 0.1, 3), "heads must be"),
-    (heads_fates, lambda: ([FAR], (1,), long_clock(1)), {"heads": (0,), "laws": [[]]}),
+    (heads_fates, lambda: ([FAR], (1,), [(1.0, 1)]), {"heads": (0,), "laws": [[]]}),
     (lambda: heads_fates([FAR], (1,), []), "clock must hold"),
-    (lambda: long_clock(-1), "doublings must be"),
     (lambda: random_start(FAR.draw(0, start_vectors=3), 2, 0.1), "sample must hold 4 start vectors; got 3"),
     (lambda: random_start(FAR.draw(0, start_vectors=4), 2, 0.0), "size must be"),
     (

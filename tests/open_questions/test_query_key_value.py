@@ -93,14 +93,12 @@ def test_fixed_query_and_output_are_one_head_with_rescaled_steps():
 def test_gaussian_factors_have_the_size_asked_for_and_own_streams():
     law = SignalNoiseLaw(10, 400, 4.0)
     sample = law.draw(2, 60, coordinates="dense", start_vectors=2 * 3 * 4)
-    made = gaussian_factors(sample, 3, 4, 0.5, attention_size=2.0)
-    for part, size in ((made.keys, 2.0), (made.values, 0.5)):
+    made = gaussian_factors(sample, 3, 4, 0.5)
+    for part, size in ((made.keys, 0.5), (made.values, 0.5)):
         assert part.square().sum((-1, -2)).mean().sqrt() == pytest.approx(size, rel=0.01)
-    for part, size in ((made.query, 2.0), (made.output, 0.5)):
+    for part, size in ((made.query, 0.5), (made.output, 0.5)):
         assert part.square().sum(-1).mean().sqrt() == pytest.approx(size, rel=0.12)
-    later = gaussian_factors(
-        law.draw(2, 3, first_run=7, coordinates="dense", start_vectors=24), 3, 4, 0.5, attention_size=2.0
-    )
+    later = gaussian_factors(law.draw(2, 3, first_run=7, coordinates="dense", start_vectors=24), 3, 4, 0.5)
     for field in dataclasses.fields(Factors):
         torch.testing.assert_close(getattr(later, field.name), getattr(made, field.name)[7:10])
 
@@ -122,7 +120,7 @@ def good(runs=2, **change):
 
 SAMPLE, START = good()
 test_bad_arguments = refusing(
-    (gaussian_factors, (SAMPLE, 1, 1, 0.1), {"heads": 0, "width": 0, "size": 0.0, "attention_size": -1}),
+    (gaussian_factors, (SAMPLE, 1, 1, 0.1), {"heads": 0, "width": 0, "size": 0.0}),
     (
         train_factors,
         (SAMPLE, START, 0.1, 3),

@@ -49,11 +49,6 @@ class OffPatternHessian:
         """Of the mean over batches, ascending."""
         return torch.linalg.eigvalsh(self.per_batch[kind].mean(0))
 
-    def direction(self, kind: str) -> torch.Tensor:
-        """Unit vector of the least eigenvalue, its largest entry positive."""
-        vector = torch.linalg.eigh(self.per_batch[kind].mean(0)).eigenvectors[:, 0]
-        return vector * vector[vector.abs().argmax()].sign()
-
 
 def off_pattern_hessian(
     law: RegressionLaw, omega: object, mu: object, *, prompts: int = 20_000, batches: int = 20, seed: int = 0

@@ -176,20 +176,9 @@ def heads_courses(
     }
 
 
-def long_clock(
-    doublings: int, *, first: float = 0.25, steps: int = 400, per_doubling: int = 100
-) -> list[tuple[float, int]]:
-    r"""A clock for very long runs: (beta_v d/n, steps) pairs, in units of $\tau = \beta_v t\,d/n$.
-
-    `steps` small steps, close to gradient flow, then steps that double with the time itself. Slopes fall like $1/\tau$, so the
-    moves per step stay small, and $\tau$ = first x steps x 2^doublings costs steps + doublings x per_doubling steps.
-    """
-    checks.whole_number("doublings", doublings, at_least=0)
-    checks.positive_number("first", first)
-    checks.whole_number("steps", steps, at_least=1)
-    checks.whole_number("per_doubling", per_doubling, at_least=1)
-    time = first * steps
-    return [(first, steps), *((time * 2.0**k / per_doubling, per_doubling) for k in range(doublings))]
+# A clock for very long runs: (beta_v d/n, steps) pairs, in units of tau = beta_v t d/n. Small steps, close to gradient flow, then steps
+# that double with the time itself, to tau = 100 x 2^26: slopes fall like 1/tau, so the moves per step stay small.
+LONG_CLOCK = ((0.25, 400), *((2.0**k, 100) for k in range(26)))
 
 
 def heads_fates(
@@ -202,7 +191,7 @@ def heads_fates(
     the flow ends on the signal, inf otherwise. Raises ValueError for a bad argument or a class without clean samples.
     """
     if not clock:
-        raise ValueError("clock must hold at least one (step, steps) pair; got none: long_clock(10)")
+        raise ValueError("clock must hold at least one (step, steps) pair; got none: LONG_CLOCK")
     samples, one = side_by_side(laws, draws, seed)
     rate = torch.tensor([1 / checks.whole_number("heads", H, at_least=1) ** 2 for H in heads], dtype=torch.float64)
     path = _run_on_clock(stacked([one] * len(heads)), clock, rate.repeat_interleave(one.runs), laws[0])

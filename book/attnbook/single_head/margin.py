@@ -158,23 +158,19 @@ def predicted_pattern(tokens: Tokens) -> str:
     return "".join("S" if tokens.signal_norm > threshold else "X" for threshold in predicted_thresholds(tokens))
 
 
-def measured_threshold(tokens: Tokens, k: int, *, low: float | None = None, high: float | None = None) -> float:
+def measured_threshold(tokens: Tokens, k: int) -> float:
     """The signal norm at which the best selection of class k changes, by bisection with exact SVMs on this draw.
 
     Compared are the best selection with S for class k and the best with X for it; the other class takes the better of S and X.
 
-    Args:
-        k: 0 or 1. low, high: interval to search, default (1/8, 8) sqrt(d/n). Accuracy 1e-6, relative.
-
-    Raises ThresholdOutside when the sign does not change on the interval.
+    Searched is (1/8, 8) sqrt(d/n), to a relative 1e-6. Raises ThresholdOutside when the sign does not change on it.
     """
     if k not in (0, 1) or isinstance(k, bool):
         raise ValueError(f"k must be 0 or 1; got {k!r}")
     from scipy.optimize import bisect
 
     unit = math.sqrt(tokens.noise_scale / tokens.n)
-    low = checks.positive_number("low", unit / 8 if low is None else low)
-    high = checks.positive_number("high", 8 * unit if high is None else high)
+    low, high = unit / 8, 8 * unit
 
     def advantage(log_norm: float) -> float:
         at = tokens.with_signal_norm(math.exp(log_norm))
@@ -186,6 +182,6 @@ def measured_threshold(tokens: Tokens, k: int, *, low: float | None = None, high
     if not all(map(math.isfinite, signs)) or not signs[0] < 0 < signs[1]:
         raise ThresholdOutside(
             f"the threshold of class {k + 1} must lie between low = {low:.4g} and high = {high:.4g}; "
-            "the best selection is the same at both ends: widen the interval"
+            "the best selection is the same at both ends"
         )
     return math.exp(bisect(advantage, *ends, xtol=1e-6))

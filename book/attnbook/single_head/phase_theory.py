@@ -68,8 +68,6 @@ class ThresholdFit:
     low: float
     high: float
     width: float
-    width_low: float
-    width_high: float
     width_error: float  # standard error
     log_error: float  # standard error of log location
     verdict: str  # "inside" or "outside"
@@ -77,7 +75,7 @@ class ThresholdFit:
 
 
 def _outside(reason: str) -> ThresholdFit:
-    return ThresholdFit(*[math.nan] * 8, "outside", reason)
+    return ThresholdFit(*[math.nan] * 6, "outside", reason)
 
 
 def fit_threshold(x, shares, *, seed: int = 0) -> ThresholdFit:
@@ -112,11 +110,9 @@ def fit_threshold(x, shares, *, seed: int = 0) -> ThresholdFit:
     rng = stream(seed, "resampling")
     picks = rng.integers(0, shares.shape[1], (200, shares.shape[1]))
     again = np.array([_probit(log_x, rising[:, pick].mean(1), (centre, width)) for pick in picks])
-    (low, width_low), (high, width_high) = np.quantile(again, [0.025, 0.975], axis=0)
+    low, high = np.quantile(again[:, 0], [0.025, 0.975])
     error, width_error = again.std(0, ddof=1)
-    return ThresholdFit(
-        math.exp(centre), math.exp(low), math.exp(high), width, width_low, width_high, width_error, error, "inside", "",
-    )  # fmt: skip
+    return ThresholdFit(math.exp(centre), math.exp(low), math.exp(high), width, width_error, error, "inside", "")
 
 
 def threshold_pseudo_values(x, shares, fit: ThresholdFit) -> np.ndarray:

@@ -51,19 +51,17 @@ def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_v
     return mean_attention
 
 
-def fresh_threshold(law: TokenLaw, score_variance: float = 0.0) -> float:
-    r"""Signal score $S^*=v\cdot\mu$ (the same for both classes) at which mean fresh attention on the relevant token is 1/2.
+def fresh_threshold(law: TokenLaw) -> float:
+    r"""Signal score $S^*=v\cdot\mu$ (the same for both classes) at which fresh attention without noise is 1/2 on the relevant token.
 
-    Without noise on the scores $e^{S^*}=T-2-k+(1+k)e^{\rho S^*}$, which is $S^*=\log(T-1)$ at $\rho=0$. Source: derived.
+    $e^{S^*}=T-2-k+(1+k)e^{\rho S^*}$, which is $S^*=\log(T-1)$ at $\rho=0$. Source: derived.
     """
     hint = "weak tokens as strong as the relevant one leave no threshold"
     checks.probability("weak_signal", law.weak_signal, high=1.0 - 1e-9, hint=hint)
     weak, rho = 1 + law.same_class_tokens, law.weak_signal
 
     def short(score: float) -> bool:
-        if score_variance == 0:
-            return score < math.log(law.tokens - 1 - weak + weak * math.exp(min(rho * score, 700.0)))
-        return bool(fresh_attention(law, score, score, score_variance)[0] < 0.5)
+        return score < math.log(law.tokens - 1 - weak + weak * math.exp(min(rho * score, 700.0)))
 
     return crossing_above(short)
 

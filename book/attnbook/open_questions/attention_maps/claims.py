@@ -9,9 +9,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.attention_maps.courses import MAPS, MOVING, UNNORMALISED, MapCourse, unnormalised_p2
+from attnbook.open_questions.attention_maps.courses import MAPS, MOVING, UNNORMALISED, unnormalised_p2
 from attnbook.open_questions.attention_maps.study import MapsStudy
 from attnbook.open_questions.judging import mean_share, tensor
+from attnbook.single_head.long_run import Course
 from attnlib.single_head.maps import HALF_PLUS, HARDMAX, LINEAR, SOFTMAX, relu
 from attnlib.single_head.training import train_heads
 from bookkit.claims import ClaimSet, Source
@@ -96,7 +97,7 @@ def _not_low(study: MapsStudy) -> str:
     return ""
 
 
-def _kept(course: MapCourse, since: int = 2) -> torch.Tensor:
+def _kept(course: Course, since: int = 2) -> torch.Tensor:
     """Final exponent over that of an early step, per draw."""
     return tensor(course.log10_error[-1] / course.log10_error[course.at(since)])
 

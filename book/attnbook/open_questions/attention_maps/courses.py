@@ -100,13 +100,6 @@ def step_windows(
 # --- long training ---------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class MapCourse(Course):
-    """A `Course` whose `attention_clean` and `attention_noisy` are mean weights of the signal token, with the signal's value."""
-
-    signal_value: np.ndarray  # (S, draws, 2), s_k v . mu_k
-
-
 def one_head_start(sample: Sample, size: float) -> tuple[torch.Tensor, torch.Tensor]:
     """v_0, p_0 (R, 1, m) of expected norm `size`, from a sample drawn with two start vectors."""
     scale = checks.positive_number("start_size", size) / sample.law.d**0.5
@@ -116,21 +109,21 @@ def one_head_start(sample: Sample, size: float) -> tuple[torch.Tensor, torch.Ten
 def map_courses(
     laws: Sequence[SignalNoiseLaw], attention_map: AttentionMap, step_size: float, steps: int, *, record: Sequence[int],
     draws: int = 10, seed: int = 0, start_size: float = 0.0,
-) -> list[MapCourse]:  # fmt: skip
+) -> list[Course]:  # fmt: skip
     """Gradient descent on several laws of one n and d, the same draws of labels and noise for each, as one batch.
 
+    Of a course, `attention_clean` and `attention_noisy` are mean weights of the signal token.
     start_size: norm of Gaussian v_0 and p_0 (zero: from zero). Raises ValueError for a bad argument.
     """
     samples, batch = side_by_side(laws, draws, seed, same=True, start_vectors=2 if start_size else 0)
     start = one_head_start(batch, start_size) if start_size else None
     heads = train_heads(batch, step_size, steps, attention_map=attention_map, record=record, start=start)
     path, courses = heads.single(), []
-    value = torch.einsum("rkm,srm->srk", batch.signals, path.v) * path.v.new_tensor([1.0, -1.0])
     for sample, block in zip(samples, blocks(samples), strict=True):
         errors = log10_map_errors(path.v[:, block], path.p[:, block], sample, attention_map)
-        kept = (path.train_accuracy, path.attention_clean, path.attention_noisy, value)
+        kept = (path.train_accuracy, path.attention_clean, path.attention_noisy)
         kept = (part[:, block].numpy() for part in kept)
-        courses.append(MapCourse(np.array(path.steps), errors.numpy(), *kept))
+        courses.append(Course(np.array(path.steps), errors.numpy(), *kept))
     return courses
 
 
@@ -143,7 +136,6 @@ class LocalAttention:
 
     widths: tuple[int, ...]
     signal_in_p2: np.ndarray  # coefficient of mu_k in p_2, mean over k, high SNR
-    two_step_error: np.ndarray  # log10, high SNR
     late_error: np.ndarray  # log10, low SNR, after the last step
     early_error: np.ndarray  # the same after step 2
     train_accuracy: np.ndarray  # low SNR, after the last step
@@ -155,7 +147,7 @@ def local_attention(
 ) -> LocalAttention:  # fmt: skip
     """Train with step size 5 n / d on eight tokens above (two steps) and below the threshold (`steps` steps).
 
-    Errors by averaging `count` draws of the fresh logits: good to a few percent above 1e-6 and not to be trusted below.
+    Errors below it by averaging `count` draws of the fresh logits: good to a few percent above 1e-6 and not to be trusted below.
     """
     rows = []
     size = 5 * n / d
@@ -169,12 +161,8 @@ def local_attention(
         along = torch.einsum("rkm,rm->rk", samples[0].signals, path.p[-1]) / high**2
         late = train_heads(samples[1], size, steps, attention_map=attention_map, record=[2]).single()
         errors = [
-            map_error_conditioned(v, p, sample, attention_map, count).value.log10()
-            for v, p, sample in (
-                (path.v[-1], path.p[-1], samples[0]),
-                (late.v[-1], late.p[-1], samples[1]),
-                (late.v[0], late.p[0], samples[1]),
-            )
+            map_error_conditioned(late.v[at], late.p[at], samples[1], attention_map, count).value.log10()
+            for at in (-1, 0)
         ]
         rows.append([part.numpy() for part in (along.mean(1), *errors, late.train_accuracy[-1])])
     return LocalAttention(tuple(widths), *(np.stack(part) for part in zip(*rows, strict=True)))

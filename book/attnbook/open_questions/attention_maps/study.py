@@ -5,16 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.attention_maps.courses import (
-    MAPS,
-    LocalAttention,
-    MapCourse,
-    local_attention,
-    map_courses,
-    two_steps,
-)
+from attnbook.open_questions.attention_maps.courses import MAPS, LocalAttention, local_attention, map_courses, two_steps
 from attnbook.open_questions.attention_maps.flow import map_descent
-from attnbook.single_head.long_run import log_steps
+from attnbook.single_head.long_run import Course, log_steps
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.maps import AttentionMap
@@ -29,11 +22,11 @@ class MapsStudy:
     step_size: float
     sample: Sample  # of `law`
     two: dict[str, tuple[torch.Tensor, ...]]  # v_1, v_2, p_2
-    courses: dict[str, list[MapCourse]]  # one per norm
+    courses: dict[str, list[Course]]  # one per norm
     predicted: dict[str, np.ndarray]  # mean-field log10 error, (recorded steps, norms, draws)
     local: LocalAttention
 
-    def at_norm(self, name: str, norm: float) -> MapCourse:
+    def at_norm(self, name: str, norm: float) -> Course:
         """The course of a map at one of the norms."""
         return self.courses[name][self.norms.index(norm)]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.attention_maps.courses import MOVING, MapCourse, map_courses
+from attnbook.open_questions.attention_maps.courses import MOVING, map_courses
 from attnbook.open_questions.attention_maps.fates import (
     MapFates,
     boundary_curve,
@@ -15,7 +15,7 @@ from attnbook.open_questions.attention_maps.fates import (
     thresholds_of_shares,
 )
 from attnbook.open_questions.attention_maps.margin import SELECTIONS, unnormalised_cost, unnormalised_svm
-from attnbook.single_head.long_run import law_at, small_then_long
+from attnbook.single_head.long_run import Course, law_at, small_then_long
 from attnbook.single_head.margin import tokens_of
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
@@ -31,8 +31,8 @@ class ThresholdsStudy:
 
     step_size: float
     sample: Sample  # of the page's law
-    linear: list[MapCourse]  # linear attention from a start of norm 1e-3, weak and strong signal
-    relu: list[MapCourse]
+    linear: list[Course]  # linear attention from a start of norm 1e-3, weak and strong signal
+    relu: list[Course]
     moves: dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]  # eta = 0, orthogonal noise
     fates_without_noise: dict[str, MapFates]
     fates: dict[str, tuple[MapFates, np.ndarray, np.ndarray]]  # eta = 0.3; x* of the map, x* of softmax

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attnbook.open_questions.equal_heads import Window, heads_courses, heads_fates, long_clock, two_step_window
+from attnbook.open_questions.equal_heads import LONG_CLOCK, Window, heads_courses, heads_fates, two_step_window
 from attnbook.single_head.long_run import Course, Fates, law_at
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
@@ -33,7 +33,6 @@ def many_heads_study(*, draws: int = 10, seed: int = 1) -> ManyHeadsStudy:
     """Train and collect; draws >= 2, of the window and of the long runs. Raises ValueError for a bad argument before any work."""
     checks.whole_number("draws", draws, at_least=2)
     checks.whole_number("seed", seed, at_least=0)
-    clock = long_clock(26)
     return ManyHeadsStudy(
         small=SignalNoiseLaw(12, 400, 8.0, 0.1).draw(seed, 3),
         window=two_step_window(PAPER_SIZE, list(WINDOW_ROWS.values()), WINDOW_STEPS, draws=draws, seed=seed),
@@ -42,6 +41,6 @@ def many_heads_study(*, draws: int = 10, seed: int = 1) -> ManyHeadsStudy:
             [replace(PAPER_SIZE, signal_norm=norm) for norm in (16.0, 24.0)], (1, 2, 4, 8), 0.025, 2000, draws=draws, seed=seed,
             record=[1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000, 2000],
         ),
-        no_noise=heads_fates([law_at(x, 100, 10**6, 0.0) for x in np.geomspace(0.6, 1.6, 7)], (1, 2, 4), clock, seed=seed),
-        flips=heads_fates([law_at(x, 100, 10**6, 0.2) for x in np.geomspace(0.9, 2.5, 9)], (2, 4), clock, seed=seed),
+        no_noise=heads_fates([law_at(x, 100, 10**6, 0.0) for x in np.geomspace(0.6, 1.6, 7)], (1, 2, 4), LONG_CLOCK, seed=seed),
+        flips=heads_fates([law_at(x, 100, 10**6, 0.2) for x in np.geomspace(0.9, 2.5, 9)], (2, 4), LONG_CLOCK, seed=seed),
     )  # fmt: skip

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from attnbook.open_questions.equal_heads import heads_fates, long_clock
+from attnbook.open_questions.equal_heads import LONG_CLOCK, heads_fates
 from attnbook.open_questions.margin_and_descent.enumerations import HeadMarginStudy, head_margin_study
 from attnbook.open_questions.margin_and_descent.schedules import schedule_fates
 from attnbook.open_questions.outcomes import Outcome, rule_fates
@@ -32,7 +32,7 @@ def margin_study(*, draws: int = 10, seed: int = 0) -> MarginStudy:
     strong = law_at(400.0, 200, 40_000, 0.05)
     return MarginStudy(
         margin=head_margin_study(draws=draws, seed=seed),
-        flips=heads_fates(flips, (1,), long_clock(26), seed=seed),
+        flips=heads_fates(flips, (1,), LONG_CLOCK, seed=seed),
         schedules=schedule_fates(4.0, 200, 40_000, 0.2, draws=2 * draws, seed=seed),
         strong={size: rule_fates([strong], GRADIENT_DESCENT, size, 1000, draws=30, seed=seed) for size in (0.05, 0.2)},
     )

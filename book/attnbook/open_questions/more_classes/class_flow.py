@@ -71,13 +71,13 @@ def in_class_trap(state: np.ndarray, x, nu, classes, widening: float = 1.0) -> n
     return (V <= t) & low & (V + T_y - T_k >= 0) & (T_y >= T_o)
 
 
-def _ends_on_signal(x: np.ndarray, nu: np.ndarray, classes: np.ndarray, rate: float) -> np.ndarray:
+def _ends_on_signal(x: np.ndarray, nu: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Sign of the clean logit at the last time, by classical Runge-Kutta steps on the clock log(1 + tau), all settings at once."""
     state = np.zeros((8, *x.shape))
     h = math.log1p(_LAST_TIME) / _STEPS
 
     def speed(z: float, y: np.ndarray) -> np.ndarray:
-        return math.exp(z) * class_flow_rates(y, x, nu, classes, rate)
+        return math.exp(z) * class_flow_rates(y, x, nu, classes)
 
     for step in range(_STEPS):
         z = step * h
@@ -97,12 +97,11 @@ def class_ends_on_signal(x: np.ndarray, label_noise: np.ndarray, classes: np.nda
     return end[5] > end[6]
 
 
-def class_thresholds(label_noise: np.ndarray, classes: np.ndarray, *, attention_rate: float = 1.0) -> np.ndarray:
+def class_thresholds(label_noise: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """x*_K(eta) for many settings at once, to 0.1 %: sections between 1 and 40; inf where no boundary lies below 40.
 
     label_noise: shares of flips in [0, (K-1)/K); classes: K >= 2, same shape. Raises ValueError for a bad argument.
     """
-    rate = checks.positive_number("attention_rate", attention_rate, hint="a frozen head has no attention to follow")
     eta, K = np.broadcast_arrays(np.asarray(label_noise, dtype=float), np.asarray(classes, dtype=float))
     if not ((K >= 2) & (K == np.rint(K))).all():
         raise ValueError("classes must be whole numbers >= 2; got others")
@@ -113,7 +112,7 @@ def class_thresholds(label_noise: np.ndarray, classes: np.ndarray, *, attention_
     never = np.zeros(eta.shape, dtype=bool)
     for _ in range(_ROUNDS):
         inner = low[..., None] + width * np.arange(1, _SECTIONS + 1) / _SECTIONS
-        above = _ends_on_signal(np.exp(inner), np.broadcast_to(nu, inner.shape), K[..., None], rate)
+        above = _ends_on_signal(np.exp(inner), np.broadcast_to(nu, inner.shape), K[..., None])
         never |= ~above.any(-1)
         width = width / _SECTIONS
         low = low + width * np.where(above.any(-1), above.argmax(-1), 0)
@@ -121,9 +120,9 @@ def class_thresholds(label_noise: np.ndarray, classes: np.ndarray, *, attention_
     return np.where(eta == 0, 1.0, found)  # without flips the boundary is 1 exactly (proved)
 
 
-def class_threshold(label_noise: float, classes: int, *, attention_rate: float = 1.0) -> float:
+def class_threshold(label_noise: float, classes: int) -> float:
     """x*_K(eta) of one setting; see `class_thresholds`."""
-    return float(class_thresholds(np.array([label_noise]), np.array([classes]), attention_rate=attention_rate)[0])
+    return float(class_thresholds(np.array([label_noise]), np.array([classes]))[0])
 
 
 def first_order_class_threshold(label_noise: float, classes: int) -> float:

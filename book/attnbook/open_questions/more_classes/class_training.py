@@ -53,32 +53,19 @@ def class_margins(output: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return (output * hot).sum(-1) - output.masked_fill(hot > 0, -torch.inf).amax(-1)
 
 
-def _plan(step_size, steps, attention_step_size, record) -> tuple[float, float, int, tuple[int, ...]]:
-    beta = checks.positive_number("step_size", step_size)
-    if attention_step_size is None:
-        rate = beta
-    elif attention_step_size == 0:
-        rate = 0.0
-    else:
-        rate = checks.positive_number("attention_step_size", attention_step_size, hint="or 0 to freeze it")
-    steps = checks.whole_number("steps", steps, at_least=0)
-    recorded = checks.recorded_steps(record, steps)
-    return beta, rate, steps, recorded
-
-
 def _clean_members(sample: ClassSample) -> torch.Tensor:
     return sample.members * (~sample.noisy).unsqueeze(1)
 
 
 def class_descent(
-    sample: ClassSample, step_size: float, steps: int, *, attention_step_size: float | None = None,
-    record: Iterable[int] | None = None,
-) -> ClassTrajectory:  # fmt: skip
+    sample: ClassSample, step_size: float, steps: int, *, record: Iterable[int] | None = None
+) -> ClassTrajectory:
     """The readable trainer: simultaneous steps on v (R, K, m) and p (R, m) from zero. Raises ValueError for a bad argument.
 
-    attention_step_size: the step of p when it differs; 0 freezes attention. record: steps to keep, all when left out.
+    record: steps to keep, all when left out.
     """
-    beta, rate, steps, recorded = _plan(step_size, steps, attention_step_size, record)
+    beta = checks.positive_number("step_size", step_size)
+    recorded = checks.recorded_steps(record, checks.whole_number("steps", steps, at_least=0))
     runs, _, m = sample.noise.shape
     v, p = sample.noise.new_zeros(runs, sample.law.classes, m), sample.noise.new_zeros(runs, m)
     rows = []
@@ -87,27 +74,28 @@ def class_descent(
             output, weight, _, _ = class_outputs(sample, v, p)
             rows.append((v, p, class_margins(output, sample.labels), weight))
         grad_v, grad_p, _ = class_gradients(sample, v, p)
-        v, p = v - beta * grad_v, p - rate * grad_p
+        v, p = v - beta * grad_v, p - beta * grad_p
     return ClassTrajectory(recorded, *map(torch.stack, zip(*rows, strict=True)), _clean_members(sample))
 
 
 def class_gram_descent(
-    sample: ClassSample, step_size: float, steps: int, *, attention_step_size: float | None = None,
-    record: Iterable[int] | None = None, schedule: Callable[[int], float] | None = None,
+    sample: ClassSample, step_size: float, steps: int, *, record: Iterable[int] | None = None,
+    schedule: Callable[[int], float] | None = None,
 ) -> ClassTrajectory:  # fmt: skip
     """As `class_descent`, many times faster for many steps. schedule: step -> factor on both step sizes."""
-    beta, rate, steps, recorded = _plan(step_size, steps, attention_step_size, record)
+    beta = checks.positive_number("step_size", step_size)
+    recorded = checks.recorded_steps(record, checks.whole_number("steps", steps, at_least=0))
     factor = schedule or (lambda step: 1.0)
     width = max(1, _BYTES_AT_ONCE // (8 * sample.law.n**2))
     parts = [
-        _advance(sample, slice(first, first + width), beta, rate, steps, set(recorded), factor)
+        _advance(sample, slice(first, first + width), beta, steps, set(recorded), factor)
         for first in range(0, sample.runs, width)
     ]
     joined = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
     return ClassTrajectory(recorded, *joined, _clean_members(sample))
 
 
-def _advance(sample: ClassSample, runs: slice, beta, rate, steps, recorded, factor) -> tuple[torch.Tensor, ...]:
+def _advance(sample: ClassSample, runs: slice, beta, steps, recorded, factor) -> tuple[torch.Tensor, ...]:
     noise, labels = sample.noise[runs], sample.labels[runs]
     n, K = sample.law.n, sample.law.classes
     gram, members, hot = noise @ noise.mT, sample.members[runs], one_hot(labels, K).mT.contiguous()
@@ -115,7 +103,7 @@ def _advance(sample: ClassSample, runs: slice, beta, rate, steps, recorded, fact
     # Rows 0 ... K-1 belong to the value vectors, the last one to p: classes before samples, so that sums over classes are fast.
     on_signals = gram.new_zeros(len(gram), K + 1, K)
     on_noise = gram.new_zeros(len(gram), K + 1, n)
-    rates = gram.new_tensor([beta] * K + [rate]).unsqueeze(-1) / n
+    rate = gram.new_tensor(beta) / n
     rows = []
     for step in range(steps + 1):
         at_signal, at_noise = (on_signals * rho2) @ members, on_noise @ gram
@@ -130,7 +118,7 @@ def _advance(sample: ClassSample, runs: slice, beta, rate, steps, recorded, fact
             break
         residual = hot - torch.softmax(output, 1)
         pull = weight * (1 - weight) * (residual * gap[:, :K]).sum(1, keepdim=True)
-        scale = rates * factor(step)
+        scale = rate * factor(step)
         on_signals += scale * (torch.cat([residual * weight, pull], 1) @ holders)
         on_noise += scale * torch.cat([residual * (1 - weight), -pull], 1)
     return tuple(map(torch.stack, zip(*rows, strict=True)))

@@ -200,19 +200,17 @@ class ClassTwoSteps:
     v1: torch.Tensor  # (R, K, m)
     v2: torch.Tensor  # (R, K, m)
     p2: torch.Tensor  # (R, m)
-    residuals: torch.Tensor  # (R, n, K), 1[y_i = c] - pi_ic after one step
     preference: torch.Tensor  # (R, n), gamma_i: positive where a sample prefers its signal
 
 
-def class_two_steps(sample: ClassSample, step_size: float, attention_step_size: float | None = None) -> ClassTwoSteps:
+def class_two_steps(sample: ClassSample, step_size: float) -> ClassTwoSteps:
     r"""Two steps from zero in closed form. Raises ValueError for a bad step size.
 
     $v_c^1 = \frac{\beta}{2n}\sum_i (1[y_i=c] - \frac1K)(u_i+\xi_i)$, $p_1 = 0$,
-    $v_c^2 = v_c^1 + \frac{\beta}{2n}\sum_i e_{ic}(u_i+\xi_i)$, $p_2 = \frac{\beta_p}{4n}\sum_i\gamma_i(u_i-\xi_i)$ with $e$ the
+    $v_c^2 = v_c^1 + \frac{\beta}{2n}\sum_i e_{ic}(u_i+\xi_i)$, $p_2 = \frac{\beta}{4n}\sum_i\gamma_i(u_i-\xi_i)$ with $e$ the
     residuals of $\frac12 v_c^1\cdot(u_i+\xi_i)$ and $\gamma_i = \sum_c e_{ic}\,v_c^1\cdot(u_i-\xi_i)$.
     """
     beta = checks.positive_number("step_size", step_size)
-    rate = beta if attention_step_size is None else checks.positive_number("attention_step_size", attention_step_size)
     n, K, hot = sample.law.n, sample.law.classes, one_hot(sample.labels, sample.law.classes)
     signal = sample.signal_tokens
     total, difference = signal + sample.noise, signal - sample.noise
@@ -220,5 +218,5 @@ def class_two_steps(sample: ClassSample, step_size: float, attention_step_size: 
     residuals = hot - torch.softmax(total @ v1.mT / 2, -1)
     preference = (residuals * (difference @ v1.mT)).sum(-1)
     v2 = v1 + beta / (2 * n) * residuals.mT @ total
-    p2 = rate / (4 * n) * torch.einsum("rn,rnm->rm", preference, difference)
-    return ClassTwoSteps(v1, v2, p2, residuals, preference)
+    p2 = beta / (4 * n) * torch.einsum("rn,rnm->rm", preference, difference)
+    return ClassTwoSteps(v1, v2, p2, preference)

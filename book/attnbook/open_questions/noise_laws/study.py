@@ -158,7 +158,7 @@ def _count_errors(group: Sequence[_Trained], entries: Entries, points: int, seed
 
 def error_rows(
     n: int, d: int, label_noise: float, step_size: float, *, strengths: Sequence[float] = (0.5, 4.5), draws: int = 10,
-    points: int = 16_000, seed: int = 0, names: Sequence[str] | None = None,
+    points: int = 16_000, seed: int = 0, names: Sequence[str] = tuple(LAWS),
 ) -> dict[str, list[ErrorRow]]:  # fmt: skip
     """Two steps and fresh points for every law named (all of `LAWS`), one row per n SNR^2 in `strengths`.
 
@@ -167,7 +167,6 @@ def error_rows(
     checks.whole_number("draws", draws, at_least=2)
     checks.whole_number("points", points, at_least=2)
     checks.positive_number("step_size", step_size)
-    names = tuple(LAWS) if names is None else tuple(names)
     laws = {(name, s): law_named(name, n, d, s, label_noise) for name in names for s in strengths}
     groups: dict[str, list[_Trained]] = {}
     for (name, strength), law in laws.items():

@@ -57,7 +57,6 @@ class HeadsCourse:
     attention_clean: np.ndarray  # (S, R, H)
     attention_noisy: np.ndarray  # (S, R, H)
     train_accuracy: np.ndarray  # (S, R)
-    error_steps: tuple[int, ...]
     log10_error: np.ndarray  # (E, R)
     error_of_error: np.ndarray  # (E, R), standard error of log10_error
 
@@ -86,20 +85,19 @@ class HeadsCourse:
 @checks.checked
 def random_heads(
     laws: Sequence[SignalNoiseLaw], heads: int, size: float, multiple: float, steps: int, *, draws: int, seed: int = 0,
-    matched: bool = True, record: Sequence[int] = (), error_steps: Sequence[int] = (),
+    record: Sequence[int] = (), error_steps: Sequence[int] = (),
 ) -> HeadsCourse:  # fmt: skip
     """Train the sum of `heads` randomly started heads, `draws` runs of every law (one n and d) as one batch; law i takes runs i*draws, ...
 
-    multiple: beta d / n. matched: steps beta/H and H beta; otherwise beta for all. record: steps kept beside 0 and the last.
+    multiple: beta d / n; the steps are beta/H for v and H beta for p. record: steps kept beside 0 and the last.
     error_steps: recorded steps at which the fresh clean error is estimated. Raises ValueError for a bad argument.
     """
     checks.whole_number("heads", heads, at_least=1)
     samples, one = side_by_side(laws, draws, seed, start_vectors=2 * heads)
     beta = checks.positive_number("multiple", multiple) * laws[0].n / laws[0].d
-    value, attention = (beta / heads, beta * heads) if matched else (beta, beta)
     record = sorted({0, *record, *error_steps, steps})
     path = train_heads(
-        one, value, steps, heads=heads, attention_step_size=attention, start=random_start(one, heads, size), record=record
+        one, beta / heads, steps, heads=heads, attention_step_size=beta * heads, start=random_start(one, heads, size), record=record
     )  # fmt: skip
     weight, noisy = path.attention_on_signal, one.noisy  # (S, R, H, n)
     directions = one.signals.shape[1]
@@ -129,7 +127,6 @@ def random_heads(
         attention_clean=path.attention_clean.numpy(),
         attention_noisy=path.attention_noisy.numpy(),
         train_accuracy=path.train_accuracy.numpy(),
-        error_steps=tuple(error_steps),
         log10_error=np.array([np.concatenate([e.value for e in row]) for row in errors]),
         error_of_error=np.array([np.concatenate([e.standard_error for e in row]) for row in errors]),
     )

@@ -54,17 +54,14 @@ class Factors:
         return torch.linalg.matrix_norm(balance, ord=2).sqrt()
 
 
-def gaussian_factors(
-    sample: Sample, heads: int, width: int, size: float, *, attention_size: float | None = None
-) -> Factors:
-    """Independent Gaussian factors, each of root mean square norm `size` (K and a: `attention_size` if given).
+def gaussian_factors(sample: Sample, heads: int, width: int, size: float) -> Factors:
+    """Independent Gaussian factors, each of root mean square norm `size`.
 
     Needs a sample drawn with `start_vectors >= 2 * heads * width`. Raises ValueError otherwise.
     """
     checks.whole_number("heads", heads, at_least=1)
     checks.whole_number("width", width, at_least=1)
     size = checks.positive_number("size", size)
-    own = size if attention_size is None else checks.positive_number("attention_size", attention_size)
     need = 2 * heads * width
     if sample.start_directions.shape[1] < need:
         raise ValueError(
@@ -79,7 +76,7 @@ def gaussian_factors(
         [torch.as_tensor(stream(sample.seed, "search", run).standard_normal((2, heads, width))) for run in runs]
     )
     vectors = drawn.to(sample.tokens) / math.sqrt(width)
-    return Factors(own * matrices[:, 0], own * vectors[:, 0], size * matrices[:, 1], size * vectors[:, 1])
+    return Factors(size * matrices[:, 0], size * vectors[:, 0], size * matrices[:, 1], size * vectors[:, 1])
 
 
 def fixed_query_and_output(sample: Sample, query: torch.Tensor, output: torch.Tensor) -> Factors:

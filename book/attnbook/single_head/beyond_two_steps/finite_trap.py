@@ -124,8 +124,6 @@ class TrapRecord:
     entry: int  # first step at which its hypotheses hold; -1: at none
     worst: float  # largest violation of its four inequalities from `entry` on (from the last candidate where it is silent); <= 0: none
     on_signal: bool  # mean attention of the clean samples above one half at the end
-    z: float
-    z_logit: float
     looseness: tuple[float, float]  # part 2's bounds at the last step, over z and z'
 
 
@@ -138,4 +136,4 @@ def trap_record(scores: ClassScores, candidates: Sequence[int]) -> TrapRecord:
     worst = max(float((-scores.room()[first:]).max()), float((weights[first:] - share).max()))
     on_signal = bool(weights[-1, scores.clean].mean() > 0.5)
     looseness = scores.bounds[0] / z, scores.bounds[1] / z_logit
-    return TrapRecord(scores.x, entry, worst, on_signal, z, z_logit, looseness)
+    return TrapRecord(scores.x, entry, worst, on_signal, looseness)
