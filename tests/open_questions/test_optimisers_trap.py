@@ -105,7 +105,6 @@ def test_boundary_of_block_normalised_flow(eta, value):
     found = block_threshold(eta)
     assert found == pytest.approx(value, rel=2e-3)
     assert found < 0.995 * signal_threshold(eta)
-    assert block_threshold(eta, time=1e4) == pytest.approx(found, rel=5e-3)
 
 
 @pytest.mark.weekly
@@ -120,5 +119,5 @@ def test_own_boundaries_interpolate_that_of_a_share():
 test_bad_arguments = refusing(
     (first_pass, (1.0, 0.1, 1.0, 2), {"x": 0.0, "theta": math.inf, "label_noise": 0.7, "batches": 0}),
     (lambda: pass_then_descent(1.0, 0.1, 1.0, 2, schedule=((0.0, 1),)), "schedule must be"),
-    (block_threshold, (0.1,), {"label_noise": 0.6, "time": 0.0}),
+    (block_threshold, (0.1,), {"label_noise": 0.6}),
 )

@@ -164,7 +164,7 @@ def compare_free_heads(law: RegressionLaw, *, prompts: int = 16_000, seed: int =
     another machine gives the same heads.
     """
     one, pair = (find(law, prompts=prompts, seed=seed) for find in (one_head_optimum, pair_optimum))
-    found = free_optimum(law, 3, smallest=0.07, points=12, prompts=3000, evaluations=80, seed=seed).omega
+    found = free_optimum(law, 3, seed=seed).omega
     omega = tuple(round(w, 2) for w in found)
     mu = tuple(best_mu(reduced_moments(omega, law, prompts=prompts, seed=seed, role="search")).tolist())
     heads = ((one.omega,), (one.mu,)), ((pair.omega, -pair.omega), (pair.mu, -pair.mu)), (omega, mu)

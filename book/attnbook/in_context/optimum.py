@@ -140,38 +140,22 @@ def risk_landscape(
 
 
 def free_optimum(
-    law: RegressionLaw,
-    heads: int,
-    *,
-    smallest: float = 0.04,
-    largest: float = 3.0,
-    points: int = 16,
-    prompts: int = 12_000,
-    evaluations: int = 120,
-    seed: int = 0,
+    law: RegressionLaw, heads: int, *, prompts: int = 3000, evaluations: int = 80, seed: int = 0
 ) -> FreeOptimum:
-    """The best risk of H heads with free omega_h and mu_h, |omega_h| in [smallest, largest] in units of sqrt(5/d).
+    """The best risk of 1 to 4 heads with free omega_h and mu_h, |omega_h| in [0.07, 3] in units of sqrt(5/d).
 
-    A grid of `points` sizes, both signs, is searched over all combinations of heads (one call of moments serves them all), then the
-    best is refined by Nelder-Mead. Without the lower limit small heads run together with ever larger opposite mu along the valley.
-
-    Args:
-        heads: 1 to 4.
-        evaluations: of the refinement; 0 keeps the grid's best.
+    A grid of 12 sizes, both signs, is searched over all combinations of heads (one call of moments serves them all), then the best is
+    refined by Nelder-Mead. Without the lower limit small heads run together with ever larger opposite mu along the valley.
 
     Raises ValueError for a bad argument before any work.
     """
     checks.whole_number("heads", heads, at_least=1)
     if heads > 4:
-        raise ValueError(f"heads must be 1 to 4; got {heads}: the number of combinations grows like (2 points)^heads")
-    checks.whole_number("points", points, at_least=2)
-    checks.whole_number("evaluations", evaluations, at_least=0)
-    if not 0 < smallest < largest:
-        raise ValueError(f"smallest must be > 0 and below largest; got {smallest!r} and {largest!r}")
+        raise ValueError(f"heads must be 1 to 4; got {heads}: the number of combinations grows like 24^heads")
     from scipy.optimize import minimize
 
-    low, high = (limit * math.sqrt(5 / law.d) for limit in (smallest, largest))
-    sizes = torch.as_tensor(np.geomspace(low, high, points))
+    low, high = (limit * math.sqrt(5 / law.d) for limit in (0.07, 3.0))
+    sizes = torch.as_tensor(np.geomspace(low, high, 12))
     grid = torch.cat((sizes, -sizes))
 
     def moments_of(omega: torch.Tensor | Floats) -> ReducedMoments:
@@ -184,19 +168,17 @@ def free_optimum(
         return moments.zero_risk - float(best_mu(moments) @ moments.gain.mean(0))
 
     omega = start.numpy()
-    if evaluations:
-        bounds = [(low, high) if w > 0 else (-high, -low) for w in omega]
-        options = {"xatol": 1e-3, "fatol": 1e-6 * law.d, "maxfev": evaluations}
-        # Simplex: a tenth of each omega, inwards where that would leave the limits.
-        simplex = [omega] + [
-            np.where(np.arange(heads) == h, omega * (0.9 if abs(omega[h]) * 1.1 > high else 1.1), omega)
-            for h in range(heads)
-        ]
-        found = minimize(
-            profile, omega, method="Nelder-Mead", bounds=bounds, options=options | {"initial_simplex": simplex}
-        )
-        omega = found.x
-    omega = _one_of_two_images(omega)
+    bounds = [(low, high) if w > 0 else (-high, -low) for w in omega]
+    options = {"xatol": 1e-3, "fatol": 1e-6 * law.d, "maxfev": evaluations}
+    # Simplex: a tenth of each omega, inwards where that would leave the limits.
+    simplex = [omega] + [
+        np.where(np.arange(heads) == h, omega * (0.9 if abs(omega[h]) * 1.1 > high else 1.1), omega)
+        for h in range(heads)
+    ]
+    found = minimize(
+        profile, omega, method="Nelder-Mead", bounds=bounds, options=options | {"initial_simplex": simplex}
+    )
+    omega = _one_of_two_images(found.x)
     mu = best_mu(moments_of(omega))
     risk, error = reduced_risk(omega, mu, law, prompts=4 * prompts, seed=seed)
     return FreeOptimum(tuple(omega.tolist()), tuple(mu.tolist()), risk.item(), error.item())

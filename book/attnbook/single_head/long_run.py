@@ -7,7 +7,7 @@ one batch.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -251,6 +251,26 @@ def started_at_random(
         path = gram_descent(sample, step_size, steps, start=start, record=record)
         courses.append(_course(path, sample, slice(0, draws)))
     return courses
+
+
+Moves = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def collected_moves(trainings: Iterable[tuple[torch.Tensor, float, torch.Tensor]]) -> Moves:
+    """Of trainings (x of the classes (R, K) spread over samples (R, n), a step size, weights (S + 1, R, n)): x of every sample of every run
+    of each training (N,), the moves of its weight in each step (N, S), and its step size (N,)."""
+    own, sizes, weights = zip(*trainings, strict=True)
+    steps = torch.cat([torch.full((x.numel(),), size, dtype=torch.float64) for x, size in zip(own, sizes, strict=True)])
+    moves = [weight.diff(dim=0).permute(1, 2, 0).flatten(0, 1) for weight in weights]
+    return torch.cat([x.flatten() for x in own]), torch.cat(moves), steps
+
+
+def without_flips(xs: Sequence[float], seed: int) -> Iterator[tuple[Sample, torch.Tensor]]:
+    """For every x two draws of twenty samples with orthogonal noise and no flips, and each sample's own x, (2, 20)."""
+    for i, x in enumerate(xs):
+        law = law_at(x, 20, 4000, 0.0)
+        sample = orthogonal_sample(law, seed + i, 2)
+        yield sample, (law.signal_norm**2 * sample.counts()[0] / law.d).gather(1, sample.signal_class)
 
 
 def orthogonal_sample(law: SignalNoiseLaw, seed: int = 0, runs: int = 1) -> Sample:

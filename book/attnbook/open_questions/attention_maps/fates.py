@@ -18,7 +18,15 @@ from attnbook.open_questions.attention_maps.courses import one_head_start
 from attnbook.open_questions.attention_maps.flow import map_threshold
 from attnbook.open_questions.second_solver import WEIGHTS, flow_speed
 from attnbook.single_head.flow import between_shares
-from attnbook.single_head.long_run import Schedule, class_attention, orthogonal_sample, side_by_side, train
+from attnbook.single_head.long_run import (
+    Moves,
+    Schedule,
+    class_attention,
+    collected_moves,
+    side_by_side,
+    train,
+    without_flips,
+)
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
@@ -92,24 +100,16 @@ def thresholds_of_shares(curve: np.ndarray, flipped: np.ndarray) -> np.ndarray:
 # --- exact statements ------------------------------------------------------------------------------------------------------
 
 
-def logit_moves(
-    attention_map: AttentionMap, xs: Sequence[float], units: Sequence[float], *, seed: int = 0
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def logit_moves(attention_map: AttentionMap, xs: Sequence[float], units: Sequence[float], *, seed: int = 0) -> Moves:
     """eta = 0, orthogonal noise: x of every sample's class (K,), the changes (K, steps) of its weight on the signal, and its unit (K,).
 
     One training of two draws for every x and step size unit x n / d.
     """
-    (n, d, steps), own, moves, used = (20, 4000, 40), [], [], []
-    for i, x in enumerate(xs):
-        law = SignalNoiseLaw(n, d, (checks.positive_number("x", x) * d / (n / 2)) ** 0.5)
-        sample = orthogonal_sample(law, seed + i, 2)
-        of_class = law.signal_norm**2 * sample.counts()[0] / d
-        for unit in units:
-            path = train_heads(sample, unit * n / d, steps, attention_map=attention_map)
-            own.append(of_class.gather(1, sample.signal_class).flatten())
-            used.append(torch.full_like(own[-1], unit))
-            moves.append(path.attention_on_signal[:, :, 0].diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(own), torch.cat(moves), torch.cat(used)
+    return collected_moves(
+        (own, unit, train_heads(sample, unit * 20 / 4000, 40, attention_map=attention_map).attention_on_signal[:, :, 0])
+        for sample, own in without_flips(xs, seed)
+        for unit in units
+    )
 
 
 def equal_to_slower_attention(

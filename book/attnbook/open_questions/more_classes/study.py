@@ -18,6 +18,7 @@ from attnbook.open_questions.more_classes.class_training import (
     class_gram_descent,
 )
 from attnbook.open_questions.more_classes.classes import ClassesLaw, class_two_steps
+from attnbook.single_head.long_run import collected_moves
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.variants import StressedLaw
 from attnlib import checks
@@ -137,20 +138,18 @@ def _same_as_two_classes(multiple: float, seed: int, draws: int) -> torch.Tensor
 
 def _one_way(seed: int) -> tuple[np.ndarray, ...]:
     """No flips, orthogonal noise tokens of squared norm d, K = 4: own x of every sample, the moves of its weight, its step."""
-    xs, moves, steps = [], [], []
+    trainings = []
     for i, x in enumerate((0.4, 0.8, 1.25, 3.0)):
         law = ClassesLaw.at(x, 24, 5000, 0.0, 4)
         sample = law.draw(seed + i, 2)
         noise = torch.zeros_like(sample.noise)
         noise[:, :, 4:] = law.d**0.5 * torch.eye(law.n, dtype=noise.dtype)
         sample = replace(sample, noise=noise)
-        own = law.signal_norm**2 * sample.counts()[0] / law.d
-        for step in (0.25, 5.0, 50.0):
-            path = class_gram_descent(sample, step * law.n / law.d, 40)
-            xs.append(own.gather(1, sample.classes).flatten())
-            steps.append(np.full(len(xs[-1]), step))
-            moves.append(path.attention.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(xs).numpy(), torch.cat(moves).numpy(), np.concatenate(steps)
+        own = (law.signal_norm**2 * sample.counts()[0] / law.d).gather(1, sample.classes)
+        trainings += [
+            (own, step, class_gram_descent(sample, step * law.n / law.d, 40).attention) for step in (0.25, 5.0, 50.0)
+        ]
+    return tuple(part.numpy() for part in collected_moves(trainings))
 
 
 def _trap_runs(seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -24,10 +24,10 @@ from attnbook.open_questions.noise_laws.covariance import Covariance
 from attnbook.open_questions.noise_laws.laws import NoiseLaw, effective_trace
 from attnbook.open_questions.noise_laws.parts import RadialT
 from attnbook.single_head.coordinates import reduce
-from attnbook.single_head.long_run import Course, course_of_training, law_at, small_then_long, stacked, train
+from attnbook.single_head.long_run import law_at, small_then_long, stacked, train
 from attnbook.single_head.svm import hard_margin
 from attnlib import checks
-from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.law import Sample
 
 
 def norms_only(sample: Sample) -> Sample:
@@ -173,20 +173,3 @@ def correlated_fates(
         covariance.traces(d)[0] / d, effective_trace(covariance, d, n) / d, np.array(own), attention > 0.5, np.array(svm),
         np.array(costs)[:, 0] * d / n, path.train_accuracy[-1].numpy(),
     )  # fmt: skip
-
-
-# --- noise that does not avoid the signals ---------------------------------------------------------------------------------
-
-
-def late_phase(
-    n: int, d: int, signal_norms: Sequence[float], label_noise: float, step_size: float, steps: int, *, draws: int = 10,
-    seed: int = 0,
-) -> tuple[list[Course], list[Course]]:  # fmt: skip
-    """Trajectories with noise projected off the signals, and not, the same draws otherwise: one `Course` per signal norm each."""
-    found = []
-    for avoids in (True, False):
-        laws: list[SignalNoiseLaw] = [
-            NoiseLaw(n, d, norm, label_noise, noise_avoids_signals=avoids) for norm in signal_norms
-        ]
-        found.append(course_of_training(laws, step_size, steps, draws=draws, seed=seed))
-    return found[0], found[1]

@@ -3,15 +3,10 @@
 from dataclasses import dataclass
 
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Spiked
-from attnbook.open_questions.noise_laws.long_runs import (
-    CorrelatedFates,
-    RadialFates,
-    correlated_fates,
-    late_phase,
-    radial_fates,
-)
+from attnbook.open_questions.noise_laws.laws import NoiseLaw
+from attnbook.open_questions.noise_laws.long_runs import CorrelatedFates, RadialFates, correlated_fates, radial_fates
 from attnbook.open_questions.noise_laws.traces import two_level
-from attnbook.single_head.long_run import Course
+from attnbook.single_head.long_run import Course, course_of_training
 from attnlib import checks
 
 TARGETS = (0.6, 0.8, 0.9, 1.0, 1.1, 1.25, 1.6, 2.0)  # expected x_h of the runs with heavy radial tails
@@ -39,7 +34,13 @@ def long_noise_study(*, draws: int = 10, seed: int = 0) -> LongNoiseStudy:
         "spike d": Spiked(float(_WIDE)),
         "half tr Σ": two_level(_WIDE, 0.5, 1.0),
     }
-    avoiding, meeting = late_phase(100, _WIDE, (10.0, 30.0), 0.05, 0.025, 3000, draws=draws, seed=seed)
+    avoiding, meeting = (
+        course_of_training(
+            [NoiseLaw(100, _WIDE, norm, 0.05, noise_avoids_signals=avoids) for norm in (10.0, 30.0)], 0.025, 3000,
+            draws=draws, seed=seed,
+        )
+        for avoids in (True, False)
+    )  # fmt: skip
     return LongNoiseStudy(
         radial={
             freedom: radial_fates(freedom, TARGETS, draws=draws, seed=seed, svm=freedom == 3)

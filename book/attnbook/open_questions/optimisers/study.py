@@ -9,7 +9,7 @@ from attnbook.open_questions.optimisers.arcsine import SignCourse, off_the_signa
 from attnbook.open_questions.optimisers.compared import LINE_UP, Milestones, compare_rules
 from attnbook.open_questions.optimisers.signs import dense_copy, exponent
 from attnbook.open_questions.outcomes import matched_step
-from attnbook.single_head.long_run import class_attention, law_at, orthogonal_sample
+from attnbook.single_head.long_run import class_attention, collected_moves, law_at, without_flips
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
@@ -135,18 +135,16 @@ class OptimiserStudy:
 
 def _zero_moves(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Every step of every sample's attention without flips, orthogonal noise: momentum and normalised rules."""
-    xs, moves = [], []
-    for i, x in enumerate((0.3, 0.7, 0.9, 1.12, 1.5, 4.0)):
-        law = law_at(x, 20, 4000, 0.0)
-        sample = orthogonal_sample(law, seed + i, 2)
-        own = law.signal_norm**2 * sample.counts()[0] / law.d
-        for rule in (heavy_ball(0.9), nesterov(0.9), NORMALISED, BLOCK_NORMALISED):
-            for size in (0.25, 5.0):
-                step = size * matched_step(sample, rule, 1.0)
-                weight = train_heads(sample, step, 30, rule=rule).single().attention_on_signal
-                moves.append(weight.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-                xs.append(own.gather(1, sample.signal_class).flatten())
-    return torch.cat(xs), torch.cat(moves)
+    return collected_moves(
+        (
+            own,
+            size,
+            train_heads(sample, size * matched_step(sample, rule, 1.0), 30, rule=rule).single().attention_on_signal,
+        )
+        for sample, own in without_flips((0.3, 0.7, 0.9, 1.12, 1.5, 4.0), seed)
+        for rule in (heavy_ball(0.9), nesterov(0.9), NORMALISED, BLOCK_NORMALISED)
+        for size in (0.25, 5.0)
+    )[:2]
 
 
 def _adam_sizes(sample: Sample) -> torch.Tensor:

@@ -30,6 +30,7 @@ from attnlib.randomness import stream
 
 _START = 1e-4  # time at which the first-order solution hands over to the solver
 _HIGHEST = 40.0
+_LAST_TIME = 1e5
 
 
 def block_rates(state: list[float], x: float, nu: float) -> list[float]:
@@ -46,7 +47,7 @@ def _length(rates: list[float], x: float, nu: float) -> float:
     return math.sqrt(signal**2 / x + clean**2 + nu * noisy**2)
 
 
-def _block_selects_signal(x: float, nu: float, time: float) -> bool:
+def _block_selects_signal(x: float, nu: float) -> bool:
     from scipy.integrate import solve_ivp
 
     # From zero p has no gradient yet; its direction for small times is that of (A_c, A_n) at V = x (1 - nu) tau/4, t = tau/4.
@@ -64,33 +65,32 @@ def _block_selects_signal(x: float, nu: float, time: float) -> bool:
         return -1.0 if in_trap(list(y), x, share) else 1.0
 
     trap.terminal = True
-    span = (math.log1p(_START), math.log1p(time))
+    span = (math.log1p(_START), math.log1p(_LAST_TIME))
     solution = solve_ivp(right_hand_side, span, state, method="LSODA", rtol=1e-7, atol=1e-9, events=trap)
     if not solution.success:
         raise RuntimeError(f"the solver did not converge at x = {x:g}, nu = {nu:g}: {solution.message}")
     return solution.status == 0 and bool(solution.y[3, -1] > solution.y[4, -1])
 
 
-def block_threshold(label_noise: float, *, time: float = 1e5) -> float:
+def block_threshold(label_noise: float) -> float:
     """x* of block-normalised flow, by bisection to a relative 5e-4; inf when there is none below x = 40.
 
     At eta = 0 it is 1 exactly (proved). Raises ValueError for a bad argument. Needs scipy.
     """
-    eta = checks.probability("label_noise", label_noise, high=0.5)
-    return _bisected(eta, checks.positive_number("time", time))
+    return _bisected(checks.probability("label_noise", label_noise, high=0.5))
 
 
 @functools.cache  # the same twelve shares serve every claim
-def _bisected(eta: float, time: float) -> float:
+def _bisected(eta: float) -> float:
     if eta == 0:
         return 1.0
     nu = eta / (1 - eta)
     low, high = 1.0, min(1.2 * first_order_threshold(eta), _HIGHEST)
-    if not _block_selects_signal(high, nu, time):
+    if not _block_selects_signal(high, nu):
         return math.inf
     while high > low * (1 + 5e-4):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if _block_selects_signal(middle, nu, time) else (middle, high)
+        low, high = (low, middle) if _block_selects_signal(middle, nu) else (middle, high)
     return math.sqrt(low * high)
 
 

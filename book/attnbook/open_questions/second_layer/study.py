@@ -9,7 +9,7 @@ import torch
 from attnbook.open_questions.second_layer.layer_error import log10_error_of_mixed_tokens, sampled_error_of_layers
 from attnbook.open_questions.second_layer.layers import ARCHITECTURES, signal_first, train_layers
 from attnbook.open_questions.second_layer.layers_frozen import train_frozen
-from attnbook.single_head.long_run import orthogonal_sample
+from attnbook.single_head.long_run import collected_moves, orthogonal_sample
 from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
@@ -111,20 +111,19 @@ def _still(seed: int, draws: int) -> tuple[torch.Tensor, torch.Tensor, torch.Ten
 
 def _one_way(seed: int) -> tuple[np.ndarray, ...]:
     """No flips, orthogonal noise: own x over the architecture's threshold, the moves of the weight on Y_u, the step."""
-    ratios, moves, steps = [], [], []
+    trainings = []
     for i, name in enumerate(("residual", "weak mix", "noise sees signal", "signal sees noise")):
         architecture = ARCHITECTURES[name]
         for factor in (0.6, 0.9, 1.12, 1.8):
             norm = math.sqrt(factor * architecture.threshold * 4000 / 10)
             law = SignalNoiseLaw(20, 4000, norm, 0.0)
             sample = orthogonal_sample(law, seed + i, 2)
-            own = norm**2 * sample.counts()[0] / law.d / architecture.threshold
-            for step in (0.25, 5.0, 50.0):
-                path = train_layers(sample, architecture, step * law.n / law.d, 40)
-                ratios.append(own.gather(1, sample.signal_class).flatten())
-                steps.append(np.full(len(ratios[-1]), step))
-                moves.append(path.weight.diff(dim=0).permute(1, 2, 0).flatten(0, 1))
-    return torch.cat(ratios).numpy(), torch.cat(moves).numpy(), np.concatenate(steps)
+            own = (norm**2 * sample.counts()[0] / law.d / architecture.threshold).gather(1, sample.signal_class)
+            trainings += [
+                (own, step, train_layers(sample, architecture, step * law.n / law.d, 40).weight)
+                for step in (0.25, 5.0, 50.0)
+            ]
+    return tuple(part.numpy() for part in collected_moves(trainings))
 
 
 def _limit(name: str, sample: Sample) -> np.ndarray:

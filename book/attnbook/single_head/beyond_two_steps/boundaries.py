@@ -14,7 +14,16 @@ import torch
 
 from attnbook.single_head.beyond_two_steps.finite_trap import TrapRecord, class_scores, trap_record
 from attnbook.single_head.flow import first_order_threshold, flow_step, signal_threshold
-from attnbook.single_head.long_run import Fates, class_fates, law_at, orthogonal_sample, stacked, train
+from attnbook.single_head.long_run import (
+    Fates,
+    class_fates,
+    collected_moves,
+    law_at,
+    orthogonal_sample,
+    stacked,
+    train,
+    without_flips,
+)
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample, SignalNoiseLaw
@@ -68,17 +77,11 @@ def first_move(xs: Sequence[float], shares: Sequence[float]) -> np.ndarray:
 
 
 def _zero_moves(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    xs, moves = [], []
-    for i, x in enumerate((0.3, 0.7, 0.9, 1.12, 1.5, 4.0)):
-        law = law_at(x, 20, 4000, 0.0)
-        sample = orthogonal_sample(law, seed + i, 2)
-        own = law.signal_norm**2 * sample.counts()[0] / law.d
-        for step in (0.25, 5.0, 50.0):
-            weight = gram_descent(sample, step * law.n / law.d, 40).attention_on_signal
-            rise = weight.diff(dim=0).permute(1, 2, 0)  # (R, n, steps)
-            xs.append(own.gather(1, sample.signal_class).flatten())
-            moves.append(rise.flatten(0, 1))
-    return torch.cat(xs), torch.cat(moves)
+    return collected_moves(
+        (own, step, gram_descent(sample, step * 20 / 4000, 40).attention_on_signal)
+        for sample, own in without_flips((0.3, 0.7, 0.9, 1.12, 1.5, 4.0), seed)
+        for step in (0.25, 5.0, 50.0)
+    )[:2]
 
 
 def _flow_runs(seed: int) -> tuple[torch.Tensor, ...]:
