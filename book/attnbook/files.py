@@ -33,14 +33,13 @@ def write_arrays(path: Path, *, compressed: bool = False, **arrays: NDArray[Any]
         save(file, **arrays)
 
 
-def read_arrays(path: Path, kind: str) -> dict[str, NDArray[Any]]:
-    """What `write_arrays` wrote with a `key` and a `done`. Raises ValueError for a file of another kind."""
+def read_arrays(path: Path, kind: str, *needed: str) -> dict[str, NDArray[Any]]:
+    """What `write_arrays` wrote, these names among it. Raises ValueError for a file of another kind."""
     try:
         # Opened here: numpy leaves a file that is no zip open.
         with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
             stored = {name: file[name] for name in file.files}
-        str(stored["key"]), int(stored["done"])
-        return stored
+        return {name: stored[name] for name in needed} | stored
     except Exception as error:  # whatever a file of another kind makes numpy and zipfile raise
         raise ValueError(
             f"save must be a new file or one of this {kind}; got {path.name}, not a readable {kind} "

@@ -135,7 +135,7 @@ def test_files_that_cannot_be_used(tmp_path) -> None:
     with pytest.raises(ValueError, match=r"must be a table of this plan; got table\.npz"):
         trap_table(path, plan=other)
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(ValueError, match="not readable as one"):
+    with pytest.raises(ValueError, match="not a readable table of the trap"):
         trap_table(path, plan=TINY)
     with pytest.raises(ValueError, match=r"there is no none.npz: python -m attnbook.in_context.trap_study"):
         read_table(tmp_path / "none.npz")

@@ -20,9 +20,9 @@ from attnbook.open_questions.more_classes.classes import (
     class_gradients,
     class_outputs,
     class_two_steps,
-    stacked,
 )
 from attnbook.open_questions.more_classes.study import classes_study
+from attnbook.single_head.long_run import stacked
 from attnbook.single_head.svm import hard_margin
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
@@ -267,7 +267,6 @@ test_bad_input = refusing(
     (ClassesLaw, (6, 40, 3.0, 0.2, 3), {"classes": 1, "d": 3, "n": 0, "label_noise": 0.7, "signal_norm": -3.0}),
     (lambda: ClassesLaw.at(0.0, 10, 100, 0.1, 3), "x must be"),
     (lambda: ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0, 0), "runs must be"),
-    (stacked, (), {"samples": [[], [SAMPLE, ClassesLaw(7, 40, 3.0, 0.2, 3).draw(0)]]}),
     (lambda: class_outputs(SAMPLE, torch.zeros(1, 2, 9, dtype=F64), torch.zeros(1, 9, dtype=F64)), "v must have shape"),
     (lambda: class_gradients(SAMPLE, torch.zeros(1, 3, 9, dtype=F64), torch.zeros(9, dtype=F64)), "p must have shape"),
     (class_two_steps, (SAMPLE, 0.1), {"step_size": 0.0}),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.margin_and_descent.schedules import schedule_fates
+from attnbook.open_questions.margin_and_descent.study import schedule_fates
 from attnbook.open_questions.optimisers.compared import LINE_UP, Entry, compare_rules, milestones
 from attnbook.open_questions.optimisers.signs import dense_copy
 from attnbook.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track

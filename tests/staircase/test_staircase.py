@@ -22,11 +22,11 @@ from attnbook.staircase import (
     train_separate,
     train_softmax,
 )
-from attnbook.staircase.best_fit import best_losses
 from attnbook.staircase.claims import CLAIMS
 from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
+from attnbook.staircase.flow import train_merged
+from attnbook.staircase.loss import best_losses
 from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights
-from attnbook.staircase.merged import train_merged
 from attnbook.staircase.softmax import _contexts, _gradient
 from attnbook.staircase.study import authors_spectrum, make_study, pair_time, single_time
 from tests.bad_input import refusing

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from attnbook.files import require_writable, write_arrays
+from attnbook.files import read_arrays, require_writable, write_arrays
 from attnlib import checks
 from attnlib.extras import progress_bar
 from attnlib.in_context import circuits
@@ -221,20 +221,12 @@ def _write(path: Path, plan: Mapping[str, Experiment], tables: Mapping[str, dict
 
 
 def _read(path: Path, plan: Mapping[str, Experiment]) -> dict[str, dict[str, np.ndarray]]:
-    try:
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as file:
-            key = str(file["key"])
-            stored = {name: {field: file[f"{name}_{field}"] for field in _FIELDS} for name in plan}
-    except Exception as error:  # whatever a file of another kind makes numpy and zipfile raise
-        raise ValueError(
-            f"save must be a new file or a table of the trap; got {path.name}, which is not readable as one "
-            f"({type(error).__name__}): delete it or choose another name"
-        ) from None
-    if key != _key(plan):
+    stored = read_arrays(path, "table of the trap", "key")
+    if str(stored["key"]) != _key(plan):
         raise ValueError(
             f"save must be a table of this plan; got {path.name}, of other settings: delete it or choose another name"
         )
-    return stored
+    return {name: {field: stored[f"{name}_{field}"] for field in _FIELDS} for name in plan}
 
 
 def _as_table(plan: Mapping[str, Experiment], tables: Mapping[str, dict[str, np.ndarray]]) -> TrapTable:

@@ -61,8 +61,8 @@ def train(sample: Sample, schedule: Schedule, trainer: Callable[..., Any] = gram
     return path
 
 
-def stacked(samples: Sequence[Sample]) -> Sample:
-    """Samples of one size, side by side on the run axis, for training only: signal norms may differ, tokens carry them."""
+def stacked(samples: Sequence[Any]) -> Any:
+    """Samples of one kind and size, side by side on the run axis, for training only: signal norms may differ, tokens carry them."""
     names = [name for name, value in vars(samples[0]).items() if isinstance(value, torch.Tensor)]
     joined: dict[str, Any] = {name: torch.cat([getattr(s, name) for s in samples]) for name in names}
     return replace(samples[0], **joined)

@@ -1,4 +1,4 @@
-"""Training of linear heads by gradient flow on the exact loss."""
+"""Training of linear heads by gradient flow on the exact loss: separate keys and queries, or one full matrix a head."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from attnbook.staircase.law import Heads, SpectrumLaw
 from attnbook.staircase.loss import population_loss
 from attnlib import checks
 from attnlib.arrays import Floats
+from attnlib.randomness import stream
 
 State = tuple[Floats, ...]
 
@@ -120,3 +121,22 @@ def train_separate(law: SpectrumLaw, start: Heads, time: float, *, every: float,
 
     path, end = follow(law, velocity, product, start.arrays(), time, every, step)
     return replace(path, heads=Heads.of(*end))
+
+
+def train_merged(
+    law: SpectrumLaw, seed: int, time: float, *, heads: int, size: float, runs: int, every: float, step: float = 0.1
+) -> Path:
+    r"""Heads $v_hU_h$ with $\dot v_h=\langle U_h,G\rangle$, $\dot U_h=v_hG$ and $A=\sum_hv_hU_h$, from entries $N(0,\epsilon^2)$."""
+    checks.whole_number("heads", heads, at_least=1)
+    checks.positive_number("size", size)
+    D, pull = law.dimension, pull_of(law)
+    drawn = size * np.stack([stream(seed, "start", run).standard_normal((heads, 1 + D * D)) for run in range(runs)])
+
+    def product(state: State) -> Floats:
+        return np.asarray(np.matmul(state[0][:, None], state[1])).reshape(-1, D, D)
+
+    def velocity(state: State) -> State:
+        G = pull(product(state)).reshape(-1, D * D, 1)
+        return np.matmul(state[1], G)[..., 0], state[0][..., None] * G.swapaxes(1, 2)
+
+    return follow(law, velocity, product, (drawn[..., 0].copy(), drawn[..., 1:].copy()), time, every, step)[0]

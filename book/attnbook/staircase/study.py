@@ -17,9 +17,9 @@ from attnbook.staircase import (
     train_separate,
     train_softmax,
 )
-from attnbook.staircase.best_fit import best_losses
+from attnbook.staircase.flow import train_merged
+from attnbook.staircase.loss import best_losses
 from attnbook.staircase.measure import alignment, crossing_times, plateau_heights
-from attnbook.staircase.merged import train_merged
 from attnlib import checks
 
 MERGED_SIZES = (1e-2, 1e-3, 1e-4)

@@ -18,8 +18,8 @@ from attnbook.open_questions.more_classes.classes import (
     class_gradients,
     class_outputs,
     one_hot,
-    stacked,
 )
+from attnbook.single_head.long_run import stacked
 from attnlib import checks
 
 _BYTES_AT_ONCE = 4 << 20  # of Gram matrices, which then stay in the cache of a core

@@ -14,7 +14,6 @@ $(2\beta_v, \beta_p)$ there, for ever: $\partial L/\partial v_1 = -\partial L/\p
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -72,17 +71,6 @@ class ClassSample:
 def one_hot(index: torch.Tensor, classes: int) -> torch.Tensor:
     """(..., K) float64 with a one at the index."""
     return torch.nn.functional.one_hot(index, classes).to(torch.float64)
-
-
-def stacked(samples: Sequence[ClassSample]) -> ClassSample:
-    """Samples of one (n, d, K) side by side on the run axis, for training: signal norms may differ, the tokens carry them.
-
-    Raises ValueError for samples of different sizes.
-    """
-    if not samples or len({(s.law.n, s.law.d, s.law.classes) for s in samples}) != 1:
-        raise ValueError("samples must be one or more of one n, d and number of classes; got others")
-    names = ("signals", "noise", "classes", "labels")
-    return replace(samples[0], **{name: torch.cat([getattr(s, name) for s in samples]) for name in names})
 
 
 @dataclass(frozen=True)

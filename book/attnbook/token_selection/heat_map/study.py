@@ -224,7 +224,7 @@ def _compute(plan: HeatPlan, units: np.ndarray, outcome: dict[str, np.ndarray]) 
 
 
 def _load(path: Path, plan: HeatPlan) -> tuple[dict[str, np.ndarray], int]:
-    stored = read_arrays(path, "heat map")
+    stored = read_arrays(path, "heat map", "key", "done")
     if stored.get("format") != FORMAT:
         raise ValueError(
             f"save must be a file of format {FORMAT}; got {path.name}, made by an earlier or a later version: delete it or "
@@ -256,7 +256,7 @@ def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"path must be a file that write_map wrote; there is no {path.name}")
-    stored = read_arrays(path, "heat map")
+    stored = read_arrays(path, "heat map", "key", "done")
     if str(stored["key"]) != plan.key or stored["train_loss"].shape != plan.shape:
         raise ValueError(f"path must be a map of this plan; got {path.name}, a map of other parameters")
     return HeatMap(plan, **{name: stored[name].astype(np.float64) for name in (*_OUTCOMES, "attention")})
