@@ -14,13 +14,11 @@ import torch
 from attnbook.explorers.packing import RESOLUTION, pack
 from attnbook.token_selection.heat_map.study import PHASES, phases
 from attnbook.token_selection.theory import uniform_attention_accuracy
-from attnbook.token_selection.time_laws.delay import along_time, selection_times
+from attnbook.token_selection.time_laws.delay import along_time, read_beside, selection_times
 from attnbook.token_selection.time_laws.horizon import train_flow
-from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population
 from attnlib.token_selection.training import Recursion, Trajectory
 
 SIZES = ((5.0, 4500), (20.0, 48000), (20.0, 32000), (20.0, 16000), (20.0, 8000), (20.0, 2000), (100.0, 1000))  # |mu|, d
@@ -84,14 +82,8 @@ def story(law: TokenLaw, at: np.ndarray) -> Story:
 
 
 def _read(path: Trajectory, run: int, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Curves (C, G) and phases (G,) of one run, from the records on both sides of every time."""
-    time = path.time[:, run].numpy()
-    after = np.clip(np.searchsorted(time, at), 1, len(time) - 1)
-    rows = np.unique(np.concatenate([[0], after - 1, after]))
-    rng = stream(path.seed, "test", path.first_run + run)
-    fresh = population(
-        path.law, path.direction_on_signals[rows, run], path.direction_norm_squared[rows, run], count=_COUNT, rng=rng
-    )
+    """Curves (C, G) and phases (G,) of one run."""
+    rows, fresh = read_beside(path, run, at, _COUNT)
     columns = [
         *(_by_role(weights) for weights in (*(path.attention_of(k)[rows, run] for k in KINDS[:2]), fresh.attention)),
         torch.stack([path.train_accuracy(kind)[rows, run] for kind in KINDS[:2]], 1),

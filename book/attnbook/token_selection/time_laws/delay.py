@@ -20,7 +20,7 @@ from attnlib.randomness import stream
 from attnlib.token_selection.gram import Gram, draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population
+from attnlib.token_selection.population import Population, population
 from attnlib.token_selection.training import Recursion, Trajectory
 
 _EVERY = 4  # the state is kept every so many steps; fresh attention is interpolated in log time between
@@ -162,11 +162,7 @@ def selection_times(path: Trajectory) -> np.ndarray:
 def _selection_time(path: Trajectory, normals: torch.Tensor, run: int) -> float:
     # Draws say where to begin looking: from there back while the exact mean is above 1/2, then on while it is below.
     law, last = path.law, len(path.steps) - 1
-    on_signals, norms, last = (
-        path.direction_on_signals[:, run],
-        path.direction_norm_squared[:, run],
-        len(path.steps) - 1,
-    )
+    on_signals, norms = path.direction_on_signals[:, run], path.direction_norm_squared[:, run]
     seen = _sampled(law, on_signals, norms, normals.expand(last + 1, -1, -1))
     near = torch.nonzero(seen >= 0.5)
     row = int(near[0]) if len(near) else last
@@ -233,14 +229,19 @@ def course(
     return Course(law, grid, *(np.stack(column) for column in zip(*columns, strict=True)))
 
 
-def _read(path: Trajectory, run: int, grid: np.ndarray, count: int) -> list[np.ndarray]:
-    """The columns of a `Course` of one run, from the records on both sides of every time of the grid."""
+def read_beside(path: Trajectory, run: int, grid: np.ndarray, count: int) -> tuple[np.ndarray, Population]:
+    """The records of one run on both sides of every time of the grid, and what `count` fresh points see of them."""
     time = path.time[:, run].numpy()
     after = np.clip(np.searchsorted(time, grid), 1, len(time) - 1)
     rows = np.unique(np.concatenate([[0], after - 1, after]))
     rng = stream(path.seed, "test", path.first_run + run)
     v, norms = path.direction_on_signals[rows, run], path.direction_norm_squared[rows, run]
-    fresh = population(path.law, v, norms, count=count, rng=rng)
+    return rows, population(path.law, v, norms, count=count, rng=rng)
+
+
+def _read(path: Trajectory, run: int, grid: np.ndarray, count: int) -> list[np.ndarray]:
+    """The columns of a `Course` of one run."""
+    rows, fresh = read_beside(path, run, grid, count)
     fitted = (path.train_accuracy(kind)[rows, run] for kind in ("clean", "noisy"))
     columns = fresh.attention[:, 0], fresh.loss, fresh.error, *fitted
     return [along_time(path.time[rows, run : run + 1], column.unsqueeze(1), grid)[0] for column in columns]
