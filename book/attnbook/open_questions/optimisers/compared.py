@@ -4,7 +4,7 @@ Every rule starts from zero, where the first step of v has the direction of $S =
 are matched there: a rule of *unit step* moves v by the length that gradient descent with $\beta = 5n/d$ does, one of *step/10* by a tenth
 of it. Errors are compared at three moments: the first step at which every label is fitted, the first at which the train loss is
 at most 0.01, and the last one. Rules that commute with rotations train in reduced coordinates, sign descent and Adam on
-`optimiser_signs.dense_copy` of the same samples.
+`signs.dense_copy` of the same samples.
 """
 
 from collections.abc import Sequence
