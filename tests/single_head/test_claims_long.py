@@ -11,6 +11,7 @@ from attnbook.single_head.beyond_two_steps.study import long_study
 from attnbook.single_head.flow import signal_threshold
 from attnbook.single_head.long_run import (
     class_fates,
+    collected_moves,
     course_of_training,
     law_at,
     log_steps,
@@ -18,6 +19,7 @@ from attnbook.single_head.long_run import (
     orthogonal_sample,
     started_at_random,
     train,
+    without_flips,
 )
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
@@ -59,6 +61,19 @@ def test_orthogonal_sample_has_the_gram_matrix_of_the_mean_field():
     noise = orthogonal_sample(law).noise_tokens()[0, :, 0]
     torch.testing.assert_close(noise @ noise.mT, 50 * torch.eye(6, dtype=torch.float64))
     assert (noise[:, :2] == 0).all()
+
+
+def test_moves_stand_beside_the_class_of_their_own_sample():
+    trainings = [
+        (own, 2.0, gradient_descent(sample, 0.02, 3).attention_on_signal)
+        for sample, own in without_flips((0.5, 3.0), 2)
+    ]
+    x, moves, sizes = collected_moves(trainings)
+    own, _, weights = trainings[1]
+    torch.testing.assert_close(moves[40 + 20 + 7], weights[:, 1, 7].diff())
+    assert x[40 + 20 + 7] == own[1, 7]
+    assert own[1].min() < 3.0 < own[1].max()
+    assert (sizes == 2.0).all()
 
 
 def test_normalised_margins_never_exceed_one_and_zero_starts_are_zero_starts():
