@@ -139,8 +139,8 @@ def test_damaged_tables_are_refused(tmp_path):
 
 
 # Plans of the trial that have no table yet; the others have those n and seeds that II.9 lists.
-TO_COME = """ag_news_mpnet_authors ag_news_wordllama ag_news_wordllama_authors breast_mnist_authors cifar10_authors mnist_authors
-mnist_lite0_authors pneumonia_mnist_authors trec_mpnet_authors trec_wordllama trec_wordllama_authors"""
+TO_COME = """ag_news_wordllama ag_news_wordllama_authors breast_mnist_authors pneumonia_mnist_authors trec_wordllama
+trec_wordllama_authors"""
 
 
 # --- The tables that come with the package -------------------------------------------------------------------------------
