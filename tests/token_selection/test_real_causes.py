@@ -18,7 +18,7 @@ from attnbook.token_selection.real_data.trial import two_way
 ETAS = np.array([0.0, 0.1, 0.2, 0.4])
 
 
-def network(hits, tested=None):
+def network(hits, tested=None, seeds=range(5)):
     """What `causes` finds: a network of one set, by its hits (R, 4, M) and the numbers of its test pictures (R, M)."""
     R, _, M = hits.shape
     tested = np.tile(np.arange(M), (R, 1)) if tested is None else tested
@@ -26,7 +26,9 @@ def network(hits, tested=None):
     fit = np.ones((R, 4, 1))
     name = "mnist_lite0_confidence_1"
     return SimpleNamespace(
-        table=SimpleNamespace(name=name, cells=cells, noise_levels=tuple(ETAS), values=lambda what, n: fit)
+        table=SimpleNamespace(
+            name=name, cells=cells, noise_levels=tuple(ETAS), values=lambda what, n: fit, seeds=lambda n: seeds
+        )
     )
 
 
@@ -78,8 +80,9 @@ def test_the_interval_of_a_change_counts_the_pictures_of_each_set():
     assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
     assert found.high - found.value > 1.02 * draws.mean(by_seed()).high - 1.02 * found.value
     other = {**study.networks, ("trec", WHOLE, 10.0): network(hits["trec", 10], rows["trec"][::-1])}
-    with pytest.raises(ValueError, match="same pictures, seed by seed; those of trec"):
-        Causes(other).change((WHOLE, 1.0), (WHOLE, 10.0))
+    for wrong in (other["trec", WHOLE, 10.0], network(hits["trec", 10], rows["trec"], range(1, 6))):
+        with pytest.raises(ValueError, match="same pictures, seed by seed; those of trec"):
+            Causes(study.networks | {("trec", WHOLE, 10.0): wrong}).change((WHOLE, 1.0), (WHOLE, 10.0))
 
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=lambda claim: claim.id)
@@ -122,6 +125,32 @@ def test_tables_are_found_by_what_became_of_their_tokens(tmp_path):
     assert one.cost().value == pytest.approx((3 * ends[0] - ends[1] - ends[2] - ends[3]) / 0.7)
     assert one.clean().value == pytest.approx(ends[0] - (1 - ends[0]) / 9)
     assert one.above_chance().value == pytest.approx(np.mean([(10 * cell["head_only"] - 1) / 9 for cell in cells]))
+
+
+def test_changes_at_equal_fit_from_the_files():
+    """Where the paths of fit first pass the smaller of the two last fits; steps between records by a straight line."""
+    changes = []
+    for data, classes in (("mnist", 10), ("pneumonia_mnist", 2), ("breast_mnist", 2)):
+        own = []
+        for name in ("20_channels_confidence_1", "confidence_1"):
+            cells = json.loads((TABLES / f"{data}_lite0_{name}.json").read_text("utf-8"))["cells"]
+            weights = ETAS[1:] / 0.7
+            fit = np.array([weights @ np.array(cell["fit_noisy"])[1:] for cell in cells])
+            accuracy = np.array([cell["test_accuracy"] for cell in cells])
+            own.append((fit, (3 * accuracy[:, 0, -1:] - accuracy[:, 1:].sum(1)) / 0.7, accuracy[:, 0, -1]))
+        for r in range(5):
+            aim = min(fit[r, -1] for fit, *_ in own)
+            lost = []
+            for fit, cost, _ in own:
+                k = next(i for i, each in enumerate(fit[r]) if each >= aim)
+                part = (aim - fit[r, k - 1]) / (fit[r, k] - fit[r, k - 1])
+                lost.append(cost[r, k - 1] + part * (cost[r, k] - cost[r, k - 1]))
+            u = [(classes * clean[r] - 1) / (classes - 1) for *_, clean in own]
+            changes.append([lost[0] / u[0] - lost[1] / u[1], lost[0] - lost[1]])
+    found = causes().change_at_equal_fit((WHOLE, 1.0), (FEWER, 1.0))
+    for each, by_hand in zip(found, np.reshape(changes, (3, 5, 2)).mean(0).T, strict=True):
+        expected = draws.mean(by_hand)
+        assert (each.value, each.low) == pytest.approx((expected.value, expected.low))
 
 
 def test_the_figure_shows_every_network_once_a_side():

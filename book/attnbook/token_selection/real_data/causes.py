@@ -14,7 +14,7 @@ import numpy as np
 from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.sets_study import N, copying_loss, fit_of, fraction_of
+from attnbook.token_selection.real_data.sets_study import N, copying_loss, fit_of, fraction_of, fractions_at_equal_fit
 from attnbook.token_selection.real_data.tables import ResultTable, read_table, stored_tables
 from attnbook.token_selection.real_data.trial import trial_of, two_way
 
@@ -39,9 +39,13 @@ class Varied:
         """After training, (R, E)."""
         return self.table.values("test_accuracy", N)[:, :, -1]
 
+    def room(self) -> np.ndarray:
+        """u without wrong labels, by seed, (R,)."""
+        return copying_loss(self._accuracy()[:, 0], len(DATA_SETS[self.data].class_names))
+
     def clean(self) -> Estimate:
         """u without wrong labels, mean over seeds."""
-        return mean(copying_loss(self._accuracy()[:, 0], len(DATA_SETS[self.data].class_names)))
+        return mean(self.room())
 
     def cost(self) -> Estimate:
         """Accuracy lost, summed over noise levels and divided by their sum, mean over seeds: F times u."""
@@ -73,18 +77,32 @@ class Causes:
         sets: None takes all that have both, but for the one on which the claims were found. Raises KeyError for a set that has not both,
         and ValueError where the two were not tested on the same pictures by the same seeds.
         """
-        if sets is None:
-            having = ({data for data, *of in self.networks if tuple(of) == one} for one in (first, then))
-            sets = sorted(set.intersection(*having) - {FOUND_ON})
+        sets = self._judging(first, then) if sets is None else sets
         by_set, moved = [], []  # change of F by seed; the same without one of the set's pictures, minus it
         for data in sets:
-            before, later = (trial_of(self.networks[data, *one].table, N) for one in (first, then))
-            if not np.array_equal(before.rows, later.rows):
+            tables = [self.networks[data, *one].table for one in (first, then)]
+            before, later = (trial_of(table, N) for table in tables)
+            if tables[0].seeds(N) != tables[1].seeds(N) or not np.array_equal(before.rows, later.rows):
                 raise ValueError(f"networks must be tested on the same pictures, seed by seed; those of {data} are not")
             by_set.append(later.fraction() - before.fraction())
             moved.append(later.fraction_without() - before.fraction_without() - by_set[-1][:, None])
         change = np.mean(by_set, 0)
         return two_way(change, change[:, None] + np.concatenate(moved, 1) / len(by_set))
+
+    def change_at_equal_fit(self, first: tuple[str, float], then: tuple[str, float]) -> tuple[Estimate, Estimate]:
+        """As `change`, of F and of the cost (F times u), where both have first fitted equally many wrong labels; intervals over seeds."""
+        changes = []
+        for data in self._judging(first, then):
+            before, later = (self.networks[data, *one] for one in (first, then))
+            F = np.array(fractions_at_equal_fit(before.table, later.table))
+            u = np.array([one.room() for one in (before, later)])
+            changes.append([F[1] - F[0], F[1] * u[1] - F[0] * u[0]])
+        fraction, cost = np.mean(changes, 0)
+        return mean(fraction), mean(cost)
+
+    def _judging(self, first: tuple[str, float], then: tuple[str, float]) -> list[str]:
+        having = ({data for data, *of in self.networks if tuple(of) == one} for one in (first, then))
+        return sorted(set.intersection(*having) - {FOUND_ON})
 
 
 def causes(folder: str | Path | None = None) -> Causes:

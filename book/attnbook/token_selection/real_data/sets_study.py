@@ -93,14 +93,8 @@ class Network:
         return fit_of(self.scaled, N)
 
     def lost_at_equal_fit(self) -> tuple[np.ndarray, np.ndarray]:
-        """F at n = N with the head scaled, and as trained, (R,) each: when each first fits what the worse of the two fits at the end.
-
-        Along the recorded steps, linear between them; the baseline is that of the last step.
-        """
-        paths = [(_fit_path(table), _lost_path(table)) for table in (self.scaled, self.table)]
-        aims = np.minimum(*(fit[:, -1] for fit, _ in paths))
-        scaled, trained = ([_first(*row) for row in zip(aims, *path, strict=True)] for path in paths)
-        return np.array(scaled), np.array(trained)
+        """F at n = N with the head scaled, and as trained, (R,) each: see `fractions_at_equal_fit`."""
+        return fractions_at_equal_fit(self.scaled, self.table)
 
     def statistic(self, what: str) -> np.ndarray:
         """One number of the frozen network by seed: a field of `Effective`, or "snr"."""
@@ -136,6 +130,17 @@ def _first(aim: float, rising: np.ndarray, values: np.ndarray) -> float:
     """The value where `rising` first reaches `aim`, both (S,), linear between two steps."""
     k = int(np.argmax(rising >= aim))
     return float(values[k]) if k == 0 else float(np.interp(aim, rising[k - 1 : k + 1], values[k - 1 : k + 1]))
+
+
+def fractions_at_equal_fit(first: ResultTable, then: ResultTable) -> tuple[np.ndarray, np.ndarray]:
+    """F of two tables at n = N, (R,) each: when each first fits what the worse of the two fits at the end.
+
+    Along the recorded steps, linear between them; the baseline is that of the last step.
+    """
+    paths = [(_fit_path(table), _lost_path(table)) for table in (first, then)]
+    aims = np.minimum(*(fit[:, -1] for fit, _ in paths))
+    one, other = ([_first(*row) for row in zip(aims, *path, strict=True)] for path in paths)
+    return np.array(one), np.array(other)
 
 
 @dataclass(frozen=True)
