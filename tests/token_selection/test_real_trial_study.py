@@ -70,6 +70,23 @@ def test_what_the_page_says_at_the_noise_of_the_published_runs(name):
     assert said in page.split("*Beside the published runs*")[1].split("theirs")[0], said
 
 
+def test_what_the_page_says_of_both_ways_and_of_all_rows(study):
+    """Its table, that the two ways' intervals overlap on each set, and that no row is benign or as without wrong labels."""
+    page = (ROOT / "notebooks" / "token_selection" / "09_a_fair_trial.md").read_text("utf-8")
+    lows = {}
+    for data in ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist", "ag_news", "trec"):
+        rows = [one for one in study if one.data == data and one.n == 200 and one.backbone != "small ViT"]
+        ours, authors = (next(one.judged for one in rows if one.way == way) for way in (OURS, AUTHORS))
+        found = [one.fraction for one in (ours, authors)]
+        said = " | ".join(rf"${one.value:.2f}\pm{one.high - one.value:.2f}$" for one in found)
+        assert f"| {said} | {ours.outcome}" in page, said
+        assert ours.outcome == authors.outcome
+        assert max(one.low for one in found) < min(one.high for one in found)
+        lows[data] = [f"{one.low:.3f}" for one in found]
+    assert "lower ends of {} and {}".format(*lows["ag_news"]) in page
+    assert not any(one.judged.outcome == "benign" or one.judged.as_without for one in study)
+
+
 def with_fraction(row, value, half, fit=1.0):
     found = Estimate(value, value - half, value + half)
     return replace(row, judged=replace(row.judged, fraction=found, fit=Estimate(fit, fit, fit)))
