@@ -11,13 +11,12 @@ import torch
 import transformers
 from torch import nn
 
-from attnbook.token_selection.real_data import backbones, lite0, preparing, pretrained, setups
+from attnbook.token_selection.real_data import backbones, lite0, preparing, pretrained, setups, text_tokens
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, RealData, Split, load
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.random_features import RandomFeatures
 from attnbook.token_selection.real_data.setups import Rows, parts_of, split_indices, train_head
-from attnbook.token_selection.real_data.text_tokens import TEXT_BACKBONES
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
 
@@ -151,13 +150,13 @@ def test_plans_of_one_set_use_the_same_samples():
             assert (shape.layers, shape.features) == (1, plan.random_features["features"])
             assert shape.sample == (shape.patches, 256)
             RandomFeatures(shape.image, shape.patch, **plan.random_features)  # every cell has its windows
-        assert plan.fixed in (*TEXT_BACKBONES, "lite0", "")
+        assert plan.fixed in ("mpnet", "lite0", "")
         assert (f"_{plan.fixed}" if plan.fixed else "") in name
         if plan.fixed == "lite0":
             channels = int(name.split("_channels")[0].split("_")[-1]) if "_channels" in name else lite0.WIDTH
             assert ViTShape(classes=2, **plan.shape).sample == (lite0.TOKENS, channels)
         elif plan.fixed:
-            assert ViTShape(classes=2, **plan.shape).sample == (plan.max_length, TEXT_BACKBONES[plan.fixed].width)
+            assert ViTShape(classes=2, **plan.shape).sample == (plan.max_length, text_tokens.WIDTH)
         assert bool(plan.schedule) == name.endswith("_authors")
         if plan.schedule:  # 2000 epochs of batches of 16, the last one smaller
             assert dict(plan.steps) == {n: {20: 4000, 200: 26_000, 1000: 126_000}[n] for n in plan.sizes}

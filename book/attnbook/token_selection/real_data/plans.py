@@ -14,7 +14,7 @@ class Plan:
     class that has too few are repeated (test None: as many as the smallest class allows). steps: horizon by n; batch: minibatch
     by n (None full). `shape` of the small ViT (empty: a pretrained one is needed); `random_features`: settings of
     `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; `fixed`: it takes those of a pretrained backbone, "lite0"
-    or one of `TEXT_BACKBONES`, and `features` of its channels, drawn by seed; `mixed`: noise is added, of so many standard deviations of
+    or "mpnet", and `features` of its channels, drawn by seed; `mixed`: noise is added, of so many standard deviations of
     a channel (`setups.weakened`); epochs and step size of phase 1. schedule: settings of phase 2 besides step size, steps and batch
     (`noise_study`). For texts: the number of positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's
     pooler (a dense tanh layer, trained with it). data: name of the data set where the plan has a name of its own. confidence: the
@@ -132,9 +132,7 @@ for _name, _cell in _CELLS.items():
 # seeds 100 to 103: no test sample was looked at.
 _PICTURES, _TEXTS = ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist"), ("ag_news", "trec")
 _STRONG = [(name, "lite0", {"image": 7, "patch": 1, "features": 1280}) for name in _PICTURES] + [
-    (name, fixed, {"tokens": PLANS[name].max_length, "features": features, "padded": True})
-    for name in _TEXTS
-    for fixed, features in (("mpnet", 768), ("wordllama", 256))
+    (name, "mpnet", {"tokens": PLANS[name].max_length, "features": 768, "padded": True}) for name in _TEXTS
 ]
 for _name, _fixed, _shape in _STRONG:
     _few, _sizes = PLANS[_name].balanced, [n for n in PLANS[_name].sizes if n > 20]

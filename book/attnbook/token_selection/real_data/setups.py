@@ -194,7 +194,7 @@ def small_vit_setup(
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
     what, sha256 = "small pre-norm vision transformer, trained in phase 1", {}
     if plan.fixed:
-        backbone = Lite0Tokens(cache) if plan.fixed == "lite0" else TextTokens(plan.fixed, plan.max_length, cache)
+        backbone = Lite0Tokens(cache) if plan.fixed == "lite0" else TextTokens(plan.max_length, cache)
         what = f"{backbone.what}; one pre-norm transformer layer and head, trained in phase 1"
         sha256 = {f"{plan.fixed}_sha256": backbone.sha256}
     else:

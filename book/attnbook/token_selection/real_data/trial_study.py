@@ -45,7 +45,7 @@ class Tried:
         return sum(cell.seconds for cell in self.table.cells if cell.n == self.n)
 
 
-_FIXED = {"lite0": "EfficientNet-Lite0", "mpnet": "MPNet", "wordllama": "word vectors"}  # by `Plan.fixed`
+_FIXED = {"lite0": "EfficientNet-Lite0", "mpnet": "MPNet"}  # by `Plan.fixed`
 
 
 def backbone_of(name: str) -> str:
