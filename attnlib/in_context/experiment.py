@@ -41,7 +41,7 @@ class Experiment:
     """
 
     heads: int = 2  # H
-    layers: int = 1  # more than one: a causal stack (`stack`, `deep_training`)
+    layers: int = 1  # more than one: a causal stack (`stack`, `deeper_and_wider`)
     outputs: int = 1  # entries of a label: tasks (`multi_task`)
     weight_tying: bool = False  # one layer, used again and again
     d: int = 5  # covariates

@@ -178,7 +178,7 @@ def choose(
         reasons = "; ".join(f"not {name}: {reason}" for name, reason in passed_over.items())
         log.info("%s%s", _ran[key], f" ({reasons})" if reasons else "")
         if asked is None and (why := passed_over.get("compiled", "")) in (NO_NUMBA, SWITCHED_OFF):
-            log.warning("%s in plain torch, ten to a hundred and fifty times slower than compiled: %s", loop.name, why)
+            log.warning("%s in plain torch, six to a hundred and fifty times slower than compiled: %s", loop.name, why)
     return chosen
 
 

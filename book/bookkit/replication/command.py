@@ -21,10 +21,10 @@ from bookkit.replication.seeds import release, rule, seeds
 BUILT = "_build/replication"
 EXAMPLES = """\
 examples:
-  {0} replicate two_steps --seeds 3            the claims of one page, at the first three seeds of this release
-  {0} replicate --seeds 20 --write             all pages; the table goes to book/replication.json
-  {0} replicate --seeds 5 --first 20           five further seeds
-  {0} replicate --seeds 3 --series 2026-W47    seeds of another series, a week's say
+  {0} replicate two_steps --seeds 3                 the claims of one page, at the first three seeds of this release
+  {0} replicate --seeds 20 --first 100 --write      all pages; the table goes to book/replication.json
+  {0} replicate --seeds 5 --first 120               five further seeds
+  {0} replicate --seeds 3 --series 2026-W47         seeds of another series, a week's say
 
 Stop it whenever you like; the same command goes on with what is missing.
 """
