@@ -362,7 +362,7 @@ def part_two_at_its_time(study: TimeStudy, constant: float) -> Evidence:
 def accuracy_shows_no_delay(study: TimeStudy, constant: float) -> Evidence:
     r"""accuracy does not show the delay
     at $1/(n\,\mathrm{SNR}^2)=2$, where fresh samples select $x_1$ late, at the first time at which all labels that can be fitted are
-    fitted, the clean error is already below $10^{-3}$, as it was before training ($\Phi(-|\mu|/\sigma_\varepsilon\sqrt{2T})$), while the
+    fitted, the clean error is already below $10^{-3}$, as it was before training ($\Phi(-|\mu|/(\sigma_\varepsilon\sqrt{2T}))$), while the
     mean attention of fresh samples on $x_1$ is below 0.3: each in at least 95 % of training sets
     wrong: the weak signal of TS39b instead"""
     seen = study.growing if constant else study.harmed
