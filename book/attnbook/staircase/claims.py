@@ -80,7 +80,7 @@ def lengths(study: Study, constant: float) -> Evidence:
     the time of the first drop is the predicted one up to one per cent in the mean, and that of each later drop up to three per cent in the
     median, computed from the start alone
     wrong: times that are three tenths longer
-    coarse: the last drop comes up to a fifth later from single starts, where two heads escape at nearly the same time"""
+    coarse: from single starts a later drop comes up to twice as late, or half as late, where two heads escape at nearly the same time"""
     ratio = _ratio(study.main, constant)
     later = (median_within(column, 0.97, 1.03, quantity="median of measured / predicted") for column in ratio.T[1:])
     return both(mean_within(ratio[:, 0], 0.99, 1.01, quantity="mean of measured / predicted"), *later)

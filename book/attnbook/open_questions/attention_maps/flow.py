@@ -168,9 +168,9 @@ def map_descent(
 
 def map_threshold(
     attention_map: AttentionMap, label_noise: Tensor | float, *, attention_rate: float = 1.0, highest: float = 8.0,
-    step: float = 0.02,
+    step: float = 0.02, time: float = 1e5,
 ) -> Tensor:  # fmt: skip
-    """x*(eta) of a normalised map, one per entry of `label_noise`: the flow from zero selects the signal above it and noise below.
+    """x*(eta) of a normalised map, one per entry of `label_noise`: above it the flow from zero selects the signal, at `time`, below noise.
 
     inf above `highest`. Three nested searches on 17 values of x, relative accuracy 1e-3 or better; 1 at eta = 0, which is proved.
     Raises ValueError for a map that is not normalised or never moves.
@@ -187,8 +187,9 @@ def map_threshold(
     for _ in range(3):
         grid = low.unsqueeze(1) + (high - low).unsqueeze(1) * share
         flow = map_flow(
-            grid.exp().flatten(), eta.repeat_interleave(17), attention_map, attention_rate=attention_rate, step=step
-        )
+            grid.exp().flatten(), eta.repeat_interleave(17), attention_map, attention_rate=attention_rate, step=step,
+            times=torch.tensor([time]),
+        )  # fmt: skip
         chosen = flow.selects_signal.view(-1, 17)
         beyond |= ~chosen[:, -1]
         first = 17 - chosen.flip(1).long().cumprod(1).sum(1)  # from there on all of them select the signal
