@@ -127,9 +127,9 @@ for _name, _cell in _CELLS.items():
     )
 # The same samples on a strong backbone: a class token that one layer reads from the 49 cells of EfficientNet-Lite0's last map, or from the
 # word pieces of a text. All samples share its query, so that heads x width numbers choose all attention: 8 x 128 fit the wrong labels of
-# 200 samples, 32 x 256 those of 1000 pictures, but of 1000 questions only .71, .64 and .47 of them (eta .1, .2, .4; five times the step
-# size: .61, .62, .30). Phase 1 was chosen on pool samples, and heads, width, step size and horizon by the fit of wrong training labels, at
-# seeds 100 to 103: no test sample was looked at.
+# 200 samples, 32 x 256 those of 1000 pictures, but in 2000 steps only .71, .64 and .47 of those of 1000 questions (eta .1, .2, .4; five
+# times the step size: .61, .62, .30). Phase 1 was chosen on pool samples, and heads, width, step size and horizon by the fit of wrong
+# training labels, at seeds 100 to 103: no test sample was looked at.
 _PICTURES, _TEXTS = ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist"), ("ag_news", "trec")
 _STRONG = [(name, "lite0", {"image": 7, "patch": 1, "features": 1280}) for name in _PICTURES] + [
     (name, "mpnet", {"tokens": PLANS[name].max_length, "features": 768, "padded": True}) for name in _TEXTS
