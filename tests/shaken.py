@@ -7,6 +7,7 @@ compiled have functions of their own and stay as they are: where they are compar
 
 import math
 
+import dask.array  # noqa: F401  asks at its import whether numpy's functions are ufuncs
 import numba
 import numpy as np
 import torch

@@ -100,8 +100,8 @@ def test_compiled_equals_reference_over_many_decades():
     reference, compiled = (log_error(*heads, implementation=form) for form in ("reference", "compiled"))
     assert reference.min() < -1e10
     assert reference.max() > -1e-4
-    assert _off(compiled, reference).max() < 3e-12
-    assert _off(compiled, reference).quantile(0.99) < 1e-14
+    assert _off(compiled, reference).max() < 1e-11
+    assert _off(compiled, reference).quantile(0.99) < 1e-13
     # and with little noise besides that along p: walls that stand close, errors of every size
     logit, value, omega, along, tau = sweep(500, seed=1)
     heads = (logit / 10, value, omega, along, tau * 1e-5)

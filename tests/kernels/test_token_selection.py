@@ -2,6 +2,7 @@
 
 import itertools
 
+import mpmath
 import pytest
 import torch
 
@@ -90,9 +91,10 @@ def test_scores_of_any_size_and_the_vanishing_update(implementation: str, dtype:
         assert c.sum().abs() <= 1e-6 * c.abs().max() + 1e-300
     # One weight is 1 to all digits: the forces are still right to relative rounding.
     c = _forces_of([40.0, 0.0, -20.0], gamma, dtype, implementation)
-    s = torch.exp(torch.tensor([0.0, -40.0, -60.0], dtype=torch.float64))
-    slope = torch.sigmoid(torch.tensor(-3.0, dtype=torch.float64))
-    wanted = slope * torch.stack([5 * s[1] + 2.5 * s[2], -5 * s[1], -2.5 * s[2]])
+    second, third, slope = mpmath.exp(-40), mpmath.exp(-60), 1 / (1 + mpmath.exp(3))
+    wanted = torch.tensor(
+        [float(slope * x) for x in (5 * second + 2.5 * third, -5 * second, -2.5 * third)], dtype=torch.float64
+    )
     torch.testing.assert_close(c, wanted, rtol=20 * torch.finfo(dtype).eps, atol=0)
 
 
@@ -102,8 +104,10 @@ def test_exponentials_over_the_whole_range() -> None:
     for dtype, deepest in ((torch.float32, 80.0), (torch.float64, 690.0)):
         for depth in torch.linspace(0, deepest, 40, dtype=dtype).tolist():
             found = _forces_of([0.0, -depth], [1.0, 0.0], dtype, "compiled")
-            wanted = _forces_of([0.0, -depth], [1.0, 0.0], torch.float64, "reference")
-            torch.testing.assert_close(found, wanted, rtol=10 * torch.finfo(dtype).eps, atol=0)
+            small = mpmath.exp(-depth)
+            large = 1 / (1 + small)  # the weight of the first token, and the margin
+            wanted = float(large * large * small / (1 + mpmath.exp(large)))
+            assert found.tolist() == pytest.approx([wanted, -wanted], rel=10 * torch.finfo(dtype).eps, abs=0)
     assert _forces_of([0.0, -2000.0], [1.0, 0.0], torch.float64, "compiled").abs().max() == 0
 
 

@@ -37,5 +37,6 @@ def test_random_settings_agree_with_their_proofs():
     assert others.sum() <= (draws * allowed).sum()
     assert set(x["code"].tolist()) >= {-1, 0, 1, 2}
     again = random_settings.judged_settings(12, 5, seed=0)
-    same = ("n", "d", "snr", "eta", "multiple", "delta", "code")
-    assert all((again[name] == x[name][:12]).all() for name in same)
+    assert (again["code"] == x["code"][:12]).all()
+    for name in ("n", "d", "snr", "eta", "multiple", "delta"):  # powers of ten: another library has other last digits
+        np.testing.assert_allclose(again[name], x[name][:12], rtol=1e-9)
