@@ -95,7 +95,7 @@ def test_scores_of_any_size_and_the_vanishing_update(implementation: str, dtype:
     wanted = torch.tensor(
         [float(slope * x) for x in (5 * second + 2.5 * third, -5 * second, -2.5 * third)], dtype=torch.float64
     )
-    torch.testing.assert_close(c, wanted, rtol=20 * torch.finfo(dtype).eps, atol=0)
+    torch.testing.assert_close(c, wanted, rtol=100 * torch.finfo(dtype).eps, atol=0)
 
 
 @COMPILED
