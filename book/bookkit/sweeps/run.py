@@ -1,21 +1,22 @@
 """A sweep: what is asked for is checked, what is missing is run, every row is written the moment it is there.
 
-joblib hands out the points: to processes of this machine, or to the workers of a Dask cluster. The command alone writes.
+An executor takes the points: processes of this machine that joblib starts, or the workers of a Dask cluster. The command alone writes.
 """
 
+import itertools
 import json
 import logging
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import joblib
-from joblib.externals.loky.process_executor import BrokenProcessPool
+from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 from joblib.parallel import get_active_backend
 from tqdm import tqdm
 
@@ -94,14 +95,12 @@ def sweep(
         if batched:
             made = run_batched(ready.job, todo)
         elif todo:  # where points run is known before a folder is made
-            made = _kernels(ready.job, todo, *stack.enter_context(_parallel(ready.job, cluster, jobs, len(todo))))
+            made = _kernels(ready.job, todo, *stack.enter_context(_workers(ready.job, cluster, jobs, len(todo))))
         else:
             made = (row for row in ())
         path = stack.enter_context(locked(asked))
         bar = tqdm(total=len(asked.points), initial=len(asked.points) - len(todo), unit="point", disable=not progress)
         stack.enter_context(bar)
-        stack.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", "[0-9]+ tasks which were", UserWarning)  # joblib, of a sweep that ends early
         stack.enter_context(closing(made))
         failed = 0
         for row, notebook in made:
@@ -166,43 +165,59 @@ def _check_options(
 
 
 def _kernels(
-    job: Job, todo: Mapping[str, Mapping[str, Any]], parallel: joblib.Parallel, engine: str
+    job: Job, todo: Mapping[str, Mapping[str, Any]], executor: Executor, ahead: int, engine: str
 ) -> Iterator[tuple[Row, str | None]]:
-    """Rows and notebooks of points as they come, by a kernel each. Raises `RunError` when workers or the cluster are lost."""
-    missing = dict(todo)
-    try:
-        for found in parallel(joblib.delayed(run_point)(job, *point, engine) for point in todo.items()):
-            if isinstance(found, BaseException):
-                _require_a_point_failed(found)
-                continue
-            missing.pop(found[0]["id"])
+    """Rows and notebooks of points as they come, by a kernel each; `executor` holds `ahead` points at a time.
+
+    Raises `RunError` when workers or the cluster are lost.
+    """
+    waiting, running = iter(todo.items()), {}
+    while True:
+        for point in itertools.islice(waiting, ahead - len(running)):
+            running[executor.submit(run_point, job, *point, engine)] = point
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            point = running.pop(future)
+            try:
+                found = future.result()
+            except BrokenProcessPool as error:
+                raise RunError(f"a worker process died (out of memory?); {SAFE}") from error
+            except CancelledError as error:
+                raise RunError(f"the connection to the scheduler was lost; {SAFE}") from error
+            except Exception as error:
+                from distributed import KilledWorker
+
+                if not isinstance(error, KilledWorker):
+                    raise
+                text = "the worker processes died under this point again and again (out of memory?)"
+                found = job.row(*point, engine, 0.0, error=text, traceback=text), None
             yield found
-    except BrokenProcessPool as error:
-        raise RunError(f"a worker process died (out of memory?); {SAFE}") from error
-    for id_, parameters in missing.items():
-        text = "the worker processes died under this point again and again (out of memory?)"
-        yield job.row(id_, parameters, engine, 0.0, error=text, traceback=text), None
 
 
 @contextmanager
-def _parallel(
+def _workers(
     job: Job, cluster: str | Path | None, jobs: int | None, at_most: int
-) -> Iterator[tuple[joblib.Parallel, str]]:
-    """joblib's `Parallel` for the points of a sweep, and the word for where they run."""
+) -> Iterator[tuple[Executor, int, str]]:
+    """What the points of a sweep are given to, how many at a time, and the word for where they run."""
     active, _ = get_active_backend()
-    common = {"return_as": "generator_unordered", "batch_size": 1}
     with ExitStack() as stack:
         client = stack.enter_context(_client(cluster)) if cluster is not None else getattr(active, "client", None)
         if client is not None:
             _require_workers(client, job)
-            yield joblib.Parallel(n_jobs=-1, backend=_dask(client), pre_dispatch=AHEAD, **common), "dask"
+            executor = client.get_executor(pure=False)
+            try:
+                yield executor, AHEAD, "dask"
+            finally:
+                if client.status == "running":  # one that has lost its scheduler has nothing to take back
+                    executor.shutdown(wait=False)
             return
         if getattr(active, "uses_threads", False):
             raise UserError("a page needs a process of its own: joblib's backend must be loky or dask, and no threads")
         number = max(1, min(jobs or joblib.cpu_count(), at_most))
-        # Of one worker joblib makes none and would run pages in this process; of two, one gets nothing to do.
-        own = {"initializer": end_with, "initargs": (os.getpid(),)}
-        yield joblib.Parallel(n_jobs=max(2, number), backend="loky", pre_dispatch=number, **common, **own), "local"
+        executor = ProcessPoolExecutor(number, initializer=end_with, initargs=(os.getpid(),))
+        stack.callback(executor.shutdown, kill_workers=True)
+        yield executor, number, "local"
 
 
 def _client(cluster: str | Path) -> Any:
@@ -246,32 +261,3 @@ def _require_workers(client: Any, job: Job) -> None:
             raise UserError(
                 f"worker {address} cannot run points ({one_line(error)}): install the very packages of this command there"
             )
-
-
-def _dask(client: Any) -> Any:
-    """joblib's Dask backend, but for two things: it would wait forever for a task whose workers died, whose error is handed on as
-    a result here; and with one worker joblib would run the points in this process.
-    """
-    from joblib._dask import DaskDistributedBackend
-
-    class Backend(DaskDistributedBackend):
-        def effective_n_jobs(self, n_jobs: int) -> int:
-            return max(2, super().effective_n_jobs(n_jobs))
-
-        def submit(self, func: Any, callback: Any = None) -> Any:
-            future = super().submit(func, callback)
-            future.add_done_callback(lambda done: done.exception() and callback(done.exception()))
-            return future
-
-        def retrieve_result_callback(self, out: Any) -> Any:
-            return [out] if isinstance(out, BaseException) else super().retrieve_result_callback(out)
-
-    return Backend(client=client)
-
-
-def _require_a_point_failed(error: BaseException) -> None:
-    """Pass where workers died under a point, which then has no row; raise where the cluster is lost."""
-    from distributed import KilledWorker
-
-    if not isinstance(error, KilledWorker):
-        raise RunError(f"the connection to the scheduler was lost; {SAFE}") from error
