@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 from bookkit.code import code_of
 from bookkit.pages.catalogue import UserError
 from bookkit.sweeps import points
-from bookkit.sweeps.points import Job, OtherVersion, batched_function, records_results, run_batched, run_point
-from tests.sweeps.counting import NAME, PAGE, make  # noqa: F401 -- a fixture
+from bookkit.sweeps.points import Job, batched_function, records_results, run_batched, run_point
+from tests.sweeps.counting import NAME, PAGE
 from tests.tiny_book import page_text
 
 PARAMETERS = ":tags: [parameters]\n\nn: int = 0  # samples [>= 0]"
@@ -18,7 +18,7 @@ RECORD = "from bookkit.results import record\nrecord(half=n / 2, path=[n, None])
 
 
 @pytest.fixture
-def job(make):  # noqa: F811
+def job(make):
     """Makes the job of a page with the cells given, or of the counting page."""
 
     def made(*cells: str, squares: str | None = None, **more) -> Job:
@@ -90,7 +90,7 @@ def test_an_edited_package_spoils_the_result(job, monkeypatch, when) -> None:
     if when == "before":
         edit()
     monkeypatch.setattr(points, "run_in_folder", edit)
-    with pytest.raises(OtherVersion, match=f"the counted here is not that of the sweep .*{page.package_hash[:12]}"):
+    with pytest.raises(UserError, match=f"the counted here is not that of the sweep .*{page.package_hash[:12]}"):
         run_point(page, "7" * 16, {"n": 5})
 
 
@@ -168,7 +168,7 @@ DECLARED = {
 
 
 @pytest.mark.parametrize("what", DECLARED)
-def test_a_declaration_that_names_nothing_is_refused(make, what) -> None:  # noqa: F811
+def test_a_declaration_that_names_nothing_is_refused(make, what) -> None:
     make()
     declared, says = DECLARED[what]
     with pytest.raises(UserError, match=says):
@@ -177,5 +177,3 @@ def test_a_declaration_that_names_nothing_is_refused(make, what) -> None:  # noq
 
 def test_a_page_without_a_declaration_has_none() -> None:
     assert batched_function(page_text("x = 1"), ("counted",)) is None
-    with pytest.raises(UserError, match="declares no batched function: sweep it without --batched"):
-        list(run_batched(Job(NAME, page_text("x = 1"), "", ("counted",)), {}))

@@ -32,10 +32,6 @@ _folders: set[str] = set()  # of the point that runs
 _one_at_a_time = threading.Lock()  # papermill changes the working directory and the environment of the process
 
 
-class OtherVersion(UserError):
-    """A worker has other packages than the sweep, or they were edited while the sweep ran."""
-
-
 @dataclass(frozen=True)
 class Job:
     """What all points of a sweep share."""
@@ -65,9 +61,9 @@ class Job:
         return found
 
     def require_version(self) -> None:
-        """Raise `OtherVersion` when the packages here are not those of the sweep."""
+        """Raise `UserError` when the packages here are not those of the sweep: a worker has others, or they were edited meanwhile."""
         if (here := imported(self.packages).hash()) != self.package_hash:
-            raise OtherVersion(
+            raise UserError(
                 f"the {' and '.join(self.packages)} here is not that of the sweep ({here[:12]}, not {self.package_hash[:12]}): do "
                 "not edit it while a sweep runs, and start the sweep again"
             )
@@ -91,7 +87,7 @@ def run_point(job: Job, id_: str, parameters: Mapping[str, Any], engine: str = "
 
     May be called from any thread; calls in one process wait for each other. Nothing is left behind: no kernel, no file.
 
-    Raises `OtherVersion` when the packages here are not those of the job, before the page or after it.
+    Raises `UserError` when the packages here are not those of the job, before the page or after it.
     """
     notebook, found = None, {}
     with _one_at_a_time:
@@ -193,14 +189,12 @@ def run_batched(job: Job, points: Mapping[str, Mapping[str, Any]]) -> Iterator[t
     When a batch raises, its points are tried one by one, and those that raise again are failed. Everything runs on one thread,
     as a page's kernel does: sums are added in the same order and give the same digits.
 
-    Raises `UserError` when the page declares no function, or one that does not return one dict of plain named results per
-    point, and `OtherVersion` when the package is not, or no longer, the job's.
+    Raises `UserError` when the function does not return one dict of plain named results per point, and when the package is not,
+    or no longer, the job's.
     """
     from threadpoolctl import threadpool_limits
 
     function = batched_function(job.source, job.packages)
-    if function is None:
-        raise UserError(f"page {job.page} declares no batched function: sweep it without --batched")
 
     def rows(batch: list[str]) -> Iterator[tuple[Row, None]]:
         start = time.perf_counter()
