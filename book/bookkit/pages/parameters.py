@@ -193,7 +193,7 @@ def check_value(parameter: Parameter, value: Any) -> Any:
     """`value` as the parameter's type. Raises `UserError` naming the parameter, what it must be, and the value."""
 
     def refuse(why: str = "") -> UserError:
-        return UserError(f"parameter {parameter.name} must be {parameter.expectation}; got {_shown(value)}{why}")
+        return UserError(f"parameter {parameter.name} must be {parameter.expectation}; got {shown(value)}{why}")
 
     if parameter.type is bool or parameter.type is str:
         if not isinstance(value, parameter.type):
@@ -250,9 +250,10 @@ def require_room(page: Page, points: Iterable[Mapping[str, Any]], root: Path) ->
                 raise UserError(f"page {page.name}: {error}") from error
 
 
-def _shown(value: Any, width: int = 60) -> str:
+def shown(value: Any, width: int = 60) -> str:
+    """A value as it stands in a message: short, on one line."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to write out integers of more than some thousand digits
         text = f"a {type(value).__name__} too long to show"
-    return text if len(text) <= width else text[: width - 3] + "..."
+    return one_line(text, width)

@@ -21,7 +21,6 @@ import decimal
 import difflib
 import itertools
 import math
-import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bookkit.pages.catalogue import Page, UserError
-from bookkit.pages.parameters import Parameter, check_value, page_parameters
+from bookkit.pages.parameters import Parameter, check_value, page_parameters, shown
 from bookkit.pages.rerun import read_parameter_file
 
 SECTIONS = ("product", "zip", "seeds", "fixed")
@@ -137,7 +136,7 @@ class _Reader:
 
     def check_sections(self, content: Any) -> None:
         if not isinstance(content, Mapping):
-            raise UserError(f"must be a mapping with some of {', '.join(SECTIONS)}; got {_shown(content)}")
+            raise UserError(f"must be a mapping with some of {', '.join(SECTIONS)}; got {shown(content)}")
         for name, section in content.items():
             if name in self.known and name not in SECTIONS:
                 raise UserError(f"parameter {name} stands outside a section: indent it under product, zip or fixed")
@@ -165,7 +164,7 @@ class _Reader:
         found = Axis("+".join(columns), tuple(columns), tuple(zip(*columns.values(), strict=True)))
         if len(set(found.values)) < len(found):
             setting = next(each for number, each in enumerate(found.values) if each in found.values[:number])
-            twice = ", ".join(f"{name} = {_shown(value)}" for name, value in zip(columns, setting, strict=True))
+            twice = ", ".join(f"{name} = {shown(value)}" for name, value in zip(columns, setting, strict=True))
             ranged = any(isinstance(each, Mapping) for each in given.values())
             advice = "take a smaller count, or list the values (integers are rounded)" if ranged else "keep one"
             raise UserError(f"{twice} comes twice: {advice}")
@@ -179,7 +178,7 @@ class _Reader:
             for name in given:
                 _check_name(name, ("first", "count"), "key", "seeds take")
             if "count" not in given:
-                raise UserError(f"need a count, as in {{first: 10, count: 5}}; got {_shown(given)}")
+                raise UserError(f"need a count, as in {{first: 10, count: 5}}; got {shown(given)}")
             first = self.value("seed", given.get("first", 0))
             seeds = range(first, first + _check_count(given["count"], 1))
         elif seeds is None:
@@ -195,7 +194,7 @@ class _Reader:
         _check_name(name, self.known, "parameter", f"page {self.page} takes")
         if isinstance(value, Mapping) or _as_list(value) is not None:
             raise UserError(
-                f"parameter {name} takes one value here; got {_shown(value)}: a list or range goes under product or zip"
+                f"parameter {name} takes one value here; got {shown(value)}: a list or range goes under product or zip"
             )
         value = check_value(self.known[name], value.item() if hasattr(value, "item") else value)
         return value + 0.0 if isinstance(value, float) else value  # -0.0 and 0.0 are one setting, and one identity
@@ -208,7 +207,7 @@ class _Reader:
                 return self.range(self.known[name], given)
         if (listed := _as_list(given)) is None:
             self.value(name, given)  # a wrong name or type is the better thing to say
-            raise UserError(f"{name} needs a list or a range; got {_shown(given)}: a single value goes under fixed")
+            raise UserError(f"{name} needs a list or a range; got {shown(given)}: a single value goes under fixed")
         if not listed:
             raise UserError(f"{name} has an empty list: give it values or leave it out")
         return [self.value(name, value) for value in listed]
@@ -221,14 +220,14 @@ class _Reader:
             raise UserError(f"takes no range, being {parameter.expectation}: list its values")
         kinds = [kind for kind in ("linear", "log") if kind in given]
         if len(kinds) != 1 or "count" not in given:
-            raise UserError(f"a range is {RANGE}; got {_shown(dict(given))}")
+            raise UserError(f"a range is {RANGE}; got {shown(dict(given))}")
         ends = _as_list(given[kinds[0]])
         if ends is None or len(ends) != 2:
-            raise UserError(f"{kinds[0]} needs two ends, as in {RANGE}; got {_shown(given[kinds[0]])}")
+            raise UserError(f"{kinds[0]} needs two ends, as in {RANGE}; got {shown(given[kinds[0]])}")
         low, high = (self.value(parameter.name, end) for end in ends)
         count = _check_count(given["count"], 2)
         if kinds == ["log"] and min(low, high) <= 0:
-            raise UserError(f"both ends of a log range must be above 0; got {_shown(ends)}: use linear")
+            raise UserError(f"both ends of a log range must be above 0; got {shown(ends)}: use linear")
         with decimal.localcontext(prec=40):
             first, last = decimal.Decimal(str(low)), decimal.Decimal(str(high))
             shares = [decimal.Decimal(i) / (count - 1) for i in range(1, count - 1)]
@@ -250,12 +249,12 @@ def _check_name(name: Any, known: Iterable[str], what: str, takes: str) -> None:
     if name not in (known := list(known)):
         close = difflib.get_close_matches(str(name), known, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise UserError(f"unknown {what} {_shown(name)}; {hint}{takes}: {', '.join(known) or 'none'}")
+        raise UserError(f"unknown {what} {shown(name)}; {hint}{takes}: {', '.join(known) or 'none'}")
 
 
 def _check_mapping(section: Any, example: str) -> Mapping[str, Any]:
     if not isinstance(section, Mapping):
-        raise UserError(f"must be lines such as `{example}`; got {_shown(section)}")
+        raise UserError(f"must be lines such as `{example}`; got {shown(section)}")
     return section
 
 
@@ -272,13 +271,5 @@ def _as_list(given: Any) -> list[Any] | None:
 
 def _check_count(given: Any, least: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= LARGEST:
-        raise UserError(f"the count must be an integer from {least} to {LARGEST}; got {_shown(given)}")
+        raise UserError(f"the count must be an integer from {least} to {LARGEST}; got {shown(given)}")
     return given
-
-
-def _shown(value: Any) -> str:
-    """A value as it stands in a message: short, on one line."""
-    try:
-        return " ".join(reprlib.repr(value).split())
-    except ValueError:  # Python refuses to write out integers of more than some thousand digits
-        return f"a {type(value).__name__} too long to show"
