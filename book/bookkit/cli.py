@@ -7,7 +7,6 @@ stands (one line on stderr says what to change); 130, 143 or 129 ended by Ctrl-C
 """
 
 import difflib
-import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -48,6 +47,7 @@ PASSED_ON = {
     "stability": ("how many digits of a page's numbers stand on other machines", "bookkit.pages.stability:main"),
     "sweep": ("execute a page at every point of a grid, and collect one table", "bookkit.sweeps.command:main"),
 }
+GROUP = "bookkit.commands"  # of the entry points by which installed books add commands
 NOTEBOOK = "an executed notebook, or the name of a page: its stored outputs"
 
 
@@ -62,9 +62,9 @@ class Commands(click.Group):
         """By its name; None for what is no command."""
         if name in PASSED_ON:
             what, address = PASSED_ON[name]
-            return _passed_on(name, what, lambda: _named(address))
+            return _passed_on(EntryPoint(name, address, GROUP), what)
         if entry := added().get(name):
-            return _passed_on(name, f"of this book: {entry.value}", entry.load)
+            return _passed_on(entry, f"of this book: {entry.value}")
         return self.commands.get(name)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple:
@@ -77,23 +77,18 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _named(address: str):
-    module, _, function = address.partition(":")
-    return getattr(importlib.import_module(module), function)
-
-
-def _passed_on(name: str, what: str, load) -> click.Command:
-    @click.command(name, help=what, context_settings={"ignore_unknown_options": True, "help_option_names": []})
+def _passed_on(entry: EntryPoint, what: str) -> click.Command:
+    @click.command(entry.name, help=what, context_settings={"ignore_unknown_options": True, "help_option_names": []})
     @click.argument("rest", nargs=-1, type=click.UNPROCESSED)
     def command(rest: tuple[str, ...]) -> int:
-        return load()(list(rest)) or 0
+        return entry.load()(list(rest)) or 0
 
     return command
 
 
 def added() -> dict[str, EntryPoint]:
-    """Commands that installed books add: entry points of the group `bookkit.commands`, functions of the arguments after the name."""
-    return {entry.name: entry for entry in entry_points(group="bookkit.commands")}
+    """Commands that installed books add: functions of the arguments after the name."""
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
 def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
