@@ -1,8 +1,12 @@
 """What a refused command must be: exit code 2, one line that says why, nothing started, nothing written."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from bookkit.cli import main
+from bookkit.pages.catalogue import UserError
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -27,3 +31,13 @@ def refused(command: list[str], parts: list[str], book: Path, started: list, cap
         assert part in err
     assert started == []
     assert snapshot(book) == before
+
+
+def refused_call(call: Callable[[], object], *parts: str) -> None:
+    """`call` raises a `UserError` of one line, not a long one, that has all `parts`."""
+    with pytest.raises(UserError) as error:
+        call()
+    message = str(error.value)
+    assert "\n" not in message
+    assert len(message) < 400
+    assert [part for part in parts if part not in message] == []

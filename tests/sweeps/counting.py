@@ -5,10 +5,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
 import yaml
 
-from tests.tiny_book import ODD, page_text, write
+from tests.tiny_book import page_text, write
 
 NAME = "part/01_counting"
 PAGE = page_text(
@@ -60,21 +59,3 @@ class CountingBook:
     def executions(self) -> Counter[int]:
         """How often the page was executed for each n."""
         return Counter(n for n, _ in self.lines())
-
-
-@pytest.fixture
-def make(tmp_path, monkeypatch):
-    """Makes a `CountingBook` whose package this process imports; we stand in it."""
-
-    def made(squares: str = SQUARES, page: str = PAGE) -> CountingBook:
-        book = CountingBook(tmp_path / ODD, squares, page)
-        for name in [name for name in sys.modules if name.split(".")[0] == "counted"]:
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setattr(sys, "dont_write_bytecode", True)
-        monkeypatch.syspath_prepend(book.root)
-        monkeypatch.setenv("BOOKKIT_PAGE_LOG", str(book.log))
-        monkeypatch.setenv("PYTHONPATH", str(book.root))
-        monkeypatch.chdir(book.root)
-        return book
-
-    return made

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bookkit.pages.catalogue import Page, UserError, resolve_page
+from bookkit.pages.catalogue import Page, resolve_page
 from bookkit.pages.parameters import check_parameters, page_parameters
 from bookkit.sweeps import grid as grid_module
 from bookkit.sweeps.grid import Axis, Grid, make_grid, read_grid
+from tests.refusals import refused_call
 from tests.tiny_page import PAGE, make_book
 
 MORE = """heads: int = 2  # attention heads [1 | 2 | 4 | 8]
@@ -174,40 +175,35 @@ MAPPINGS = [
 ]
 
 
-def refused(call, told: str) -> None:
-    """`call` raises a `UserError` of one line that says what is told."""
-    with pytest.raises(UserError) as error:
-        call()
-    assert "\n" not in str(error.value)
-    assert len(str(error.value)) < 400
-    assert told in str(error.value)
-
-
 @pytest.mark.parametrize(("content", "told"), REFUSED, ids=range(len(REFUSED)))
 def test_a_malformed_grid_is_one_line(file, page, content, told: str) -> None:
     file.write_text(content)
-    refused(lambda: read_grid(file, page), told)
+    refused_call(lambda: read_grid(file, page), told)
 
 
 @pytest.mark.parametrize(("content", "fixed", "told"), MAPPINGS, ids=range(len(MAPPINGS)))
 def test_a_malformed_mapping_is_one_line(page, content, fixed, told: str) -> None:
-    refused(lambda: make_grid(content, page, fixed), told)
+    refused_call(lambda: make_grid(content, page, fixed), told)
 
 
 def test_a_grid_that_cannot_be_read_and_seeds_of_a_page_without_them(file, page) -> None:
-    refused(lambda: read_grid(file, page), "grid file grid.yml cannot be read: No such file or directory")
+    refused_call(lambda: read_grid(file, page), "grid file grid.yml cannot be read: No such file or directory")
     seedless = resolve_page("tiny", make_book(Path.cwd()))
-    refused(lambda: make_grid({"seeds": 3}, seedless), "page part/01_tiny has no parameter 'seed'; it takes: n, label")
+    refused_call(
+        lambda: make_grid({"seeds": 3}, seedless), "page part/01_tiny has no parameter 'seed'; it takes: n, label"
+    )
 
 
 def test_a_size_is_refused_before_it_is_built(page, monkeypatch) -> None:
     content = {"product": {"n": range(1, 1001), "step_size": {"log": [1, 9], "count": 1000}}, "seeds": 1000}
     tracemalloc.start()
     try:
-        refused(lambda: make_grid(content, page), "1000 x 1000 x 1000 = 1000000000 points, more than 100000: make it")
+        refused_call(
+            lambda: make_grid(content, page), "1000 x 1000 x 1000 = 1000000000 points, more than 100000: make it"
+        )
         assert tracemalloc.get_traced_memory()[1] < 10 * 2**20  # the axes; a billion points are some hundred GiB
     finally:
         tracemalloc.stop()
     monkeypatch.setattr(grid_module, "LARGEST", 12)
     assert len(make_grid({"product": {"n": [1, 2, 3]}, "seeds": 4}, page).parameters) == 12
-    refused(lambda: make_grid({"product": {"n": [1, 2, 3]}, "seeds": 5}, page), "3 x 5 = 15 points, more than 12")
+    refused_call(lambda: make_grid({"product": {"n": [1, 2, 3]}, "seeds": 5}, page), "3 x 5 = 15 points, more than 12")

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import CancelledError
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 import joblib
@@ -20,16 +20,11 @@ from bookkit.pages.rerun import RunError
 from bookkit.sweeps import open_sweep, plan, run, sweep
 from bookkit.sweeps.points import Job
 from tests.refusals import refused, snapshot
-from tests.sweeps.counting import PAGE, CountingBook, make  # noqa: F401 -- a fixture
+from tests.sweeps.counting import PAGE
 
 POINTS = 4
 NO_DASHBOARD = {"dashboard_address": None, "scheduler_kwargs": {"dashboard_address": ":0"}}
 NUMBERS = ["n", "broken", "seed", "square", "digits", "run_id", "run_status", "run_page_hash", "run_package_hash"]
-
-
-@pytest.fixture
-def book(make) -> CountingBook:  # noqa: F811
-    return make()
 
 
 def is_there(pid: int) -> bool:
@@ -99,11 +94,11 @@ def test_a_worker_ends_with_its_command_and_takes_the_folder_of_its_point_along(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_finished_sweep_of_a_page_without_batched_function_needs_no_worker(make, monkeypatch) -> None:  # noqa: F811
+def test_a_finished_sweep_of_a_page_without_batched_function_needs_no_worker(make, monkeypatch) -> None:
     make(page=PAGE.replace("bookkit:\n  batched: counted.squares:squares\n", ""))
     monkeypatch.setattr(run, "run_point", stand_in)
     first = sweep("counting", {"product": {"n": [1, 2]}}, "out", jobs=2)
-    monkeypatch.setattr(run, "_parallel", None)
+    monkeypatch.setattr(run, "_workers", None)
     assert equal(sweep("counting", {"product": {"n": [1, 2]}}, "out").table, first.table)
 
 
@@ -130,6 +125,21 @@ def test_a_point_that_kills_dask_workers_is_recorded_as_failed(book, monkeypatch
         assert "worker processes died under this point" in found.table["run_error"].item()
         found = sweep("counting", {"product": {"n": [3, 0]}}, "out", cluster=cluster.scheduler_address)
     assert found.table["run_status"].tolist() == ["failed", "done"]
+
+
+class Lost(Executor):
+    """That of a client whose scheduler is gone: whatever it was given is cancelled."""
+
+    def submit(self, *_) -> Future:
+        given = Future()
+        given.cancel()
+        given.set_running_or_notify_cancel()
+        return given
+
+
+def test_a_scheduler_that_is_lost_ends_the_sweep() -> None:
+    with pytest.raises(RunError, match="connection to the scheduler was lost; all rows so far are safe"):
+        next(run._kernels(Job("p", "", "", ()), {"7": {}}, Lost(), 1, "dask"))
 
 
 class Strangers:
@@ -256,7 +266,7 @@ def test_a_bad_request_is_one_line_and_starts_nothing(book, started, capsys, mon
     refused(["sweep", *options], [told], book.root, started, capsys)
 
 
-def test_what_only_a_call_can_ask_is_refused(make) -> None:  # noqa: F811
+def test_what_only_a_call_can_ask_is_refused(make) -> None:
     make(page=PAGE.replace("bookkit:\n  batched: counted.squares:squares\n", ""))
     with pytest.raises(UserError, match="part/01_counting declares no batched function"):
         sweep("counting", {"seeds": 1}, "out", batched=True)
@@ -264,8 +274,6 @@ def test_what_only_a_call_can_ask_is_refused(make) -> None:  # noqa: F811
         sweep("counting", {"seeds": 1}, "out", notebooks="some")
     with joblib.parallel_config(backend="threading"), pytest.raises(UserError, match="must be loky or dask"):
         sweep("counting", {"seeds": 1}, "out")
-    with pytest.raises(RunError, match="connection to the scheduler was lost; all rows so far are safe"):
-        run._require_a_point_failed(CancelledError())
     assert not Path("out").exists()
 
 

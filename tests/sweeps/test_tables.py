@@ -6,11 +6,10 @@ import pytest
 import xarray as xr
 
 from bookkit.sweeps import open_sweep, sweep
-from tests.sweeps.counting import make  # noqa: F401 -- a fixture
 
 
 @pytest.fixture
-def of(make):  # noqa: F811
+def of(make):
     """A sweep over n whose results at n are `answers[n]` (an empty dict: the point fails), and whose seeds are 0 and 1."""
 
     def swept(answers: dict, seeds: object = 1, **sections):
