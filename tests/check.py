@@ -4,8 +4,8 @@
 
 A test file is reached when it imports a changed module, itself or through others, or when it, or such a module, names a
 changed file that is no module; a changed page reaches the tests of all pages. Files that import it directly run first.
-What has not begun in time is left out: see `tests.quick`. Before all of them, and whatever changed, come those
-that find a claim or a page half made.
+What has not begun in time is left out, and so is a test that asks for patience by a mark `timeout` of its own. Before
+all of them, and whatever changed, come those that find a claim or a page half made.
 Pages and browser tests are never run here. So green means "go on", not "proven".
 """
 
@@ -14,9 +14,12 @@ import ast
 import re
 import subprocess
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+import pytest
 
 from bookkit.parser import answered
 
@@ -151,6 +154,42 @@ def reached_tests(root: Path, changed: Iterable[Path]) -> list[Path]:
     return sorted(tests, key=lambda path: (steps[path], path))
 
 
+# --- what is left out: this module is a pytest plugin too, `-p tests.check --budget SECONDS` ---------------------------
+
+LEFT_OUT = "left out of a quick run: "
+_begun: list[float] = []  # when the first test of this process began
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--budget", type=float, required=True, help="begin no test so many seconds after the first")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    _begun[:] = _begun or [time.monotonic()]
+    if time.monotonic() - _begun[0] > item.config.getoption("budget"):
+        pytest.skip(f"{LEFT_OUT}the time is up")
+    if item.get_closest_marker("timeout"):
+        pytest.skip(f"{LEFT_OUT}asks for patience")
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """What is left out is counted at the end; a letter for each would fill the screen."""
+    return ("skipped", "", "SKIPPED") if report.skipped and LEFT_OUT in str(report.longrepr) else None
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run that left out everything fails: nothing was checked."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or hasattr(session.config, "workerinput"):  # xdist: the workers' reports come to one process
+        return
+    left_out = sum(LEFT_OUT in str(report.longrepr) for report in reporter.stats.get("skipped", []))
+    reporter.write_line(f"\nLeft out: {left_out} slow or late tests. `make unit` runs them all.")
+    if left_out and session.exitstatus == pytest.ExitCode.OK and not reporter.stats.get("passed"):
+        reporter.write_line("error: nothing was checked: all tests that were reached are left out", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 # --- command line -----------------------------------------------------------------------------------------------------
 
 
@@ -175,12 +214,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(*tests, sep="\n")
     if options.list or not tests:
         return 0
-    pytest = [sys.executable, "-m", "pytest", "-q"]
-    if status := subprocess.run([*pytest, "-n", "0", "--tb", "short", *HALF_MADE], cwd=root, check=False).returncode:
+    run = [sys.executable, "-m", "pytest", "-q"]
+    if status := subprocess.run([*run, "-n", "0", "--tb", "short", *HALF_MADE], cwd=root, check=False).returncode:
         return status
     # One file after the other, as they are ordered here.
-    fixed = "--maxfail 5 --dist loadfile --no-loadscope-reorder -p tests.quick".split()
-    command = [*pytest, *fixed, "-m", "not browser and not weekly"]
+    fixed = "--maxfail 5 --dist loadfile --no-loadscope-reorder -p tests.check".split()
+    command = [*run, *fixed, "-m", "not browser and not weekly"]
     command += ["-n", str(options.jobs), "--budget", str(options.seconds)]
     return subprocess.run([*command, *map(str, tests)], cwd=root, check=False).returncode
 

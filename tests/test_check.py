@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import check, quick
+from tests import check
 from tests.tiny_book import write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,7 +131,7 @@ def test_patient(): pass
 def test_slow_and_late_tests_are_left_out_and_counted(budget: int, jobs: int, kept: set[str], tmp_path: Path) -> None:
     write(tmp_path / "test_it.py", TESTS)
     write(tmp_path / "pytest.ini", "[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "tests.quick", "-p", "pytest_timeout", "-p", "xdist.plugin"]
+    command = [sys.executable, "-m", "pytest", "-v", "-p", "tests.check", "-p", "pytest_timeout", "-p", "xdist.plugin"]
     command += ["-n", str(jobs), "--budget", str(budget)]
     plain = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "200"}
     done = subprocess.run(command, cwd=tmp_path, env=plain, capture_output=True, text=True, check=False)
@@ -143,9 +143,9 @@ def test_slow_and_late_tests_are_left_out_and_counted(budget: int, jobs: int, ke
     assert ("nothing was checked" in done.stdout) == (not kept)
 
 
-LETTERS = ((True, f"{quick.LEFT_OUT}the time is up"), (True, "no GPU"), (False, f"{quick.LEFT_OUT}the time is up"))
+LETTERS = ((True, f"{check.LEFT_OUT}the time is up"), (True, "no GPU"), (False, f"{check.LEFT_OUT}the time is up"))
 
 
 def test_only_what_is_left_out_prints_no_letter() -> None:
     told = [SimpleNamespace(skipped=skipped, longrepr=("file", 1, text)) for skipped, text in LETTERS]
-    assert [quick.pytest_report_teststatus(report) for report in told] == [("skipped", "", "SKIPPED"), None, None]
+    assert [check.pytest_report_teststatus(report) for report in told] == [("skipped", "", "SKIPPED"), None, None]
