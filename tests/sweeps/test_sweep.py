@@ -227,7 +227,6 @@ REQUESTS = [
     (["counting", "grid.yml", "-o", "grid.yml"], "output grid.yml is a file: give a folder, as in -o"),
     (["counting", "grid.yml", "-o", "notebooks"], "notebooks holds part and is no sweep"),
     ([*OUT, "--fast"], "--fast"),
-    ([*OUT, "--jobs", "0"], "argument --jobs: must be a whole number from 1 to 1024; got '0'"),
     ([*OUT, "--workers", "1.5"], "argument --workers: must be a whole number from 1 to 1024; got '1.5'"),
     ([*OUT, "--time-limit", "0"], "time_limit must be a whole number from 1 to 10000000; got 0"),
     ([*OUT, "--notebooks", "some"], "argument --notebooks: invalid choice: 'some'"),
