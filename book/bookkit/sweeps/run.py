@@ -177,7 +177,8 @@ def _kernels(
             running[executor.submit(run_point, job, *point, engine)] = point
         if not running:
             return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
+        # Not for ever: Windows hears Ctrl-C in between only.
+        for future in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:
             point = running.pop(future)
             try:
                 found = future.result()
