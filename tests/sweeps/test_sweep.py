@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
 import joblib
@@ -140,6 +140,22 @@ class Lost(Executor):
 def test_a_scheduler_that_is_lost_ends_the_sweep() -> None:
     with pytest.raises(RunError, match="connection to the scheduler was lost; all rows so far are safe"):
         next(run._kernels(Job("p", "", "", ()), {"7": {}}, Lost(), 1, "dask"))
+
+
+def test_workers_hold_no_more_points_than_asked(monkeypatch) -> None:
+    """A hundred thousand at once, each with its page, would fill the memory of a scheduler."""
+    given = []
+
+    class Counted(ThreadPoolExecutor):
+        def submit(self, *call) -> Future:
+            given.append(call)
+            return super().submit(*call)
+
+    monkeypatch.setattr(run, "run_point", lambda *_: time.sleep(0.02))
+    with Counted(1) as executor:
+        for number, _ in enumerate(run._kernels(Job("p", "", "", ()), {str(n): {} for n in range(6)}, executor, 2, "")):
+            assert len(given) <= number + 2
+    assert len(given) == 6
 
 
 class Strangers:
