@@ -1,11 +1,11 @@
 """The directive of the explorers: still picture, sentence, scripts on their own page only; what is missing is a warning."""
 
 from base64 import b64decode
-from html.parser import HTMLParser
 from pathlib import Path
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 
 from tests.test_notebook_quotes import PIXEL, notebook
 from tests.tiny_book import rendered, write
@@ -41,24 +41,13 @@ def build(root: Path, pages: dict[str, str]) -> tuple[Path, str]:
     return rendered(root, pages, "bookkit.sphinx.explorer_pages", html_static_path=["book/assets"])
 
 
-class Scripts(HTMLParser):
-    """Addresses of deferred scripts, in order, and the attributes of images and of the explorer."""
+def read(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
 
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.deferred: list[str] = []
-        self.images: list[dict] = []
-        self.explorers: list[dict] = []
-        self.feed(path.read_text(encoding="utf-8"))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if tag == "script" and "defer" in given:
-            self.deferred.append(given["src"].split("?")[0])
-        if tag == "img":
-            self.images.append(given)
-        if "data-explorer" in given:
-            self.explorers.append(given)
+def deferred(page: BeautifulSoup) -> list[str]:
+    """Addresses of deferred scripts, in order."""
+    return [script["src"].split("?")[0] for script in page.select("script[defer]")]
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +61,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_page_has_the_still_picture_and_its_words_without_any_script(built: Path) -> None:
     text = (built / "book/explorers/two_steps.html").read_text(encoding="utf-8")
-    page = Scripts(built / "book/explorers/two_steps.html")
-    assert [(one["data-explorer"], one["class"]) for one in page.explorers] == [("two_steps", "explorer")]
-    (image,) = page.images
+    (place,) = read(built / "book/explorers/two_steps.html").select("[data-explorer]")
+    assert (place["data-explorer"], place["class"]) == ("two_steps", ["explorer"])
+    (image,) = place.select("img")
     assert image["alt"] == "What fig-dots shows"
     assert "321" in f"{image.get('width', '')}{image.get('style', '')}"
     assert (built / "book/explorers" / image["src"]).resolve().read_bytes() == b64decode(PIXEL)
@@ -85,10 +74,15 @@ def test_the_page_has_the_still_picture_and_its_words_without_any_script(built: 
 
 
 def test_scripts_are_on_their_own_page_only_data_first(built: Path) -> None:
-    own = Scripts(built / "book/explorers/two_steps.html").deferred
-    assert own == ["../../_static/explorers/data/two_steps.js", "../../_static/explorers/two_steps.js"]
-    assert Scripts(built / "bare.html").deferred == ["_static/explorers/bare.js"]  # it has no data
-    assert Scripts(built / "index.html").deferred == []
+    scripts = {name: deferred(read(built / f"{name}.html")) for name in ("book/explorers/two_steps", "bare", "index")}
+    assert scripts == {
+        "book/explorers/two_steps": [
+            "../../_static/explorers/data/two_steps.js",
+            "../../_static/explorers/two_steps.js",
+        ],
+        "bare": ["_static/explorers/bare.js"],  # it has no data
+        "index": [],
+    }
     assert (built / "_static/explorers/data/two_steps.js").read_text() == "2;"
 
 
@@ -101,5 +95,5 @@ def test_what_is_missing_is_a_warning_and_leaves_no_blank_box(tmp_path: Path) ->
     for i, expected in enumerate(FAULTS):
         (warning,) = [line for line in warnings if f"page{i}.md:3" in line]
         assert expected in warning
-        page = Scripts(html / f"page{i}.html")
-        assert (page.explorers, page.deferred) == ([], [])
+        page = read(html / f"page{i}.html")
+        assert (page.select("[data-explorer]"), deferred(page)) == ([], [])

@@ -422,6 +422,8 @@ def test_a_book_shows_its_entries_and_what_it_quotes(tmp_path: Path) -> None:
     ):
         assert part in words, part
     assert preface.count('class="small-picture"') == 1
+    link = '<a class="reference internal" href="../notebooks/01_a.html#fig-dots"><span class="doc">Title</span></a>'
+    assert preface.count(f"Code cell 1 of {link}. To run the page again") == 2
     assert '<span class="named-result">−80.3 [−91.5, −72.0]</span>' in preface
     assert 'alt="What fig-dots shows"' in preface
     assert "Dots <em>everywhere</em>" in preface

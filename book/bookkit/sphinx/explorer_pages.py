@@ -19,7 +19,8 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
-from bookkit.sphinx.notebook_quotes import find_figure, kept_image, page_notebook
+from bookkit.sphinx.html_elements import element
+from bookkit.sphinx.notebook_quotes import quoted_figure
 
 logger = logging.getLogger(__name__)
 
@@ -27,13 +28,9 @@ SCRIPTS = "explorers"  # below the static folder
 STILL = "Where scripts run, this picture moves: sliders, a point to drag, values computed as you look."
 
 
-class explorer(nodes.General, nodes.Element):
-    """The place of an explorer; its children are the still picture and a sentence."""
-
-
 # Keeps room while the scripts load; where they cannot be read, the room is given back. In the oldest syntax.
 COMING = (
-    "<script>(function(e){e.className+=' is-coming';window.addEventListener('load',function(){"
+    "\n<script>(function(e){e.className+=' is-coming';window.addEventListener('load',function(){"
     "e.className=e.className.replace(' is-coming','')})})(document.currentScript.parentNode)</script>\n"
 )
 
@@ -59,37 +56,20 @@ class Explorer(SphinxDirective):
                 raise LookupError("the option `figure` must name a notebook and one of its figures")
             if not caption:
                 raise LookupError("a sentence must say what the still picture shows")
-            png, _, alt, width = find_figure(page_notebook(self.env, page), figure.strip())
+            still = quoted_figure(self, page, figure.strip(), caption)
         except (OSError, LookupError) as error:
             logger.warning("explorer %s: %s", name, error, location=self.get_location())
             return []
         own = self.env.metadata[self.env.docname]
         own.setdefault("explorers", []).append(name)
         own["html_theme.sidebar_secondary.remove"] = True  # the picture takes the room beside the text
-        image = nodes.image(uri=kept_image(self.env, "notebook_figures", ".png", png), alt=alt)
-        if width:
-            image["width"] = f"{width}px"
-        still = nodes.figure("", image, nodes.caption(caption, "", *self.parse_inline(caption)[0]), align="center")
-        # For the line that says how it was made.
-        still["notebook"] = f"{page.removeprefix('notebooks/')} {figure.strip()}"
         note = nodes.paragraph(STILL, STILL, classes=["explorer-still-note"])
-        return [explorer("", nodes.container("", still, note, classes=["explorer-still"]), name=name)]
+        content = nodes.container("", still, note, classes=["explorer-still"])
+        return [element("div", nodes.raw("", COMING, format="html"), content, class_="explorer", data_explorer=name)]
 
 
 def _script(root: Path, name: str) -> Path:
     return root / "book" / "assets" / SCRIPTS / f"{name}.js"
-
-
-def _open(self: nodes.NodeVisitor, node: explorer) -> None:
-    self.body.append(self.starttag(node, "div", CLASS="explorer", **{"data-explorer": node["name"]}) + COMING)
-
-
-def _close(self: nodes.NodeVisitor, node: explorer) -> None:
-    self.body.append("</div>\n")
-
-
-def _nothing(self: nodes.NodeVisitor, node: explorer) -> None:
-    """Other formats show the still picture alone."""
 
 
 def _load_scripts(app: Sphinx, pagename: str, templatename: str, context: dict, doctree: nodes.document | None) -> None:
@@ -102,7 +82,7 @@ def _load_scripts(app: Sphinx, pagename: str, templatename: str, context: dict, 
 
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
-    app.add_node(explorer, html=(_open, _close), latex=(_nothing, _nothing), text=(_nothing, _nothing))
+    app.setup_extension("bookkit.sphinx.html_elements")
     app.add_directive("explorer", Explorer)
     app.connect("html-page-context", _load_scripts)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

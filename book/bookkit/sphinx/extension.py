@@ -4,7 +4,6 @@
     the strip under a notebook's title                          see `page_claims`
     the picture on its first screen                             see `lead_figure`
     cells that are hidden, in blocks                            see `folds`
-    figures numbered within their page                          see `figure_numbers`
 
     {ledger-counts}`all`                    "18 claims: 14 hold, 2 fail as expected, ..."
     {ledger-counts}`single_head derived`    of a part, an arXiv number or a page; of a source
@@ -29,7 +28,7 @@ from bookkit.ledger import page_claims, replicated, sharp
 from bookkit.ledger.records import as_published, counted, problems
 from bookkit.map.graph import rendered_map
 from bookkit.pages.catalogue import write_atomically
-from bookkit.sphinx import book_map, figure_numbers, folds, html_elements, lead_figure
+from bookkit.sphinx import book_map, folds, lead_figure
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +64,14 @@ def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
         logger.warning("ledger: %s", problem, type="attnlib", subtype="ledger")
 
 
+def _number_figures(app: Sphinx, env: BuildEnvironment) -> list[str]:
+    """Figures are numbered within their page, and not through the book: "Fig. 1" is the first of its page."""
+    for kinds in env.toc_fignumbers.values():
+        names = kinds.get("figure", {})
+        names.update((name, (number,)) for number, name in enumerate(names, 1))
+    return []  # nothing has to be read once more for it
+
+
 def _names_once(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """sphinx-proof gives all boxes and all proofs of a page the same two ids, to which nothing links."""
     for node in doctree.findall(nodes.Element):
@@ -86,11 +93,13 @@ def _write_ledger(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     ledger_parts = (ledger_page, ledger_overview, page_claims, replicated, sharp)
-    for part in (html_elements, *ledger_parts, book_map, lead_figure, folds, figure_numbers):
+    app.setup_extension("bookkit.sphinx.html_elements")
+    for part in (*ledger_parts, book_map, lead_figure, folds):
         part.register(app)
     app.add_role("ledger-counts", LedgerCounts())
     app.connect("doctree-resolved", _names_once)
     app.connect("env-get-outdated", _reread)
+    app.connect("env-get-updated", _number_figures, priority=900)  # after Sphinx has numbered
     app.connect("env-updated", _check_ledger)
     app.connect("build-finished", _write_ledger)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,10 +8,7 @@ from sphinx.application import Sphinx
 
 
 class tag(nodes.General, nodes.TextElement):
-    """One HTML element around its children: `tag("", "", *children, name="details", attributes={...})`.
-
-    Builders of other formats write the children alone.
-    """
+    """One HTML element around its children: `tag("", "", *children, name="details", attributes={...})`."""
 
 
 class verbatim(tag, nodes.FixedTextElement):
@@ -38,11 +35,7 @@ def _close(self: Any, node: tag) -> None:
         self.body.append(f"</{node['name']}>" + ("\n" if block else ""))
 
 
-def _pass(self: Any, node: tag) -> None:
-    """Other formats: nothing around the children."""
-
-
-def register(app: Sphinx) -> None:
-    """Make the elements known to every builder."""
-    other = (_pass, _pass)
-    app.add_node(tag, html=(_open, _close), latex=other, text=other, man=other, texinfo=other)
+def setup(app: Sphinx) -> dict:
+    """Register with Sphinx."""
+    app.add_node(tag, html=(_open, _close))
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

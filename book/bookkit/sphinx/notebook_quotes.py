@@ -72,6 +72,25 @@ def kept_image(env: BuildEnvironment, folder: str, suffix: str, data: bytes) -> 
     return os.path.relpath(target, Path(env.doc2path(env.docname)).parent)
 
 
+def quoted_figure(
+    directive: SphinxDirective, page: str, name: str, caption: str | None = None, small: bool = False
+) -> nodes.figure:
+    """The figure `name` of a page, with its own caption if none is given. Raises OSError or LookupError when there is none."""
+    env = directive.env
+    png, own, alt, width = find_figure(page_notebook(env, page), name)
+    image = nodes.image(uri=kept_image(env, "notebook_figures", ".png", png), alt=alt)
+    if small:
+        image["classes"].append("small-picture")
+    elif width:
+        image["width"] = f"{width}px"
+    text = own if caption is None else caption
+    figure = nodes.figure("", image, nodes.caption(text, "", *directive.parse_inline(text)[0]), align="center")
+    figure["notebook"] = (
+        f"{page.removeprefix('notebooks/')} {name}"  # for the line that says how it was made: `provenance`
+    )
+    return figure
+
+
 class NotebookFigure(SphinxDirective):
     """A figure of a notebook, with its caption and alt text."""
 
@@ -81,18 +100,10 @@ class NotebookFigure(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         page, name = self.arguments
         try:
-            png, caption, alt, width = find_figure(page_notebook(self.env, page), name)
+            return [quoted_figure(self, page, name, self.options.get("caption"), small="small" in self.options)]
         except (OSError, LookupError) as error:
             logger.warning("notebook-figure %s: %s", page, error, location=self.get_location())
             return []
-        image = nodes.image(uri=kept_image(self.env, "notebook_figures", ".png", png), alt=alt)
-        if "small" in self.options:
-            image["classes"].append("small-picture")
-        elif width:
-            image["width"] = f"{width}px"
-        text = self.options.get("caption", caption)
-        figure = nodes.figure("", image, nodes.caption(text, "", *self.parse_inline(text)[0]), align="center")
-        return [figure]
 
 
 class NamedResult(SphinxRole):

@@ -4,7 +4,7 @@ The line is added to each figure that comes from a notebook, in the notebook's o
 is typed: parameters are read from the cell tagged `parameters`, the cell is found by the figure's name, seconds come from the
 build that ran the page or from `page_times`.
 
-A directive of another module asks for the line by `figure["notebook"] = "single_head/02_two_steps fig-two-steps-margins"`.
+A figure that is quoted elsewhere asks for the line by `figure["notebook"] = "single_head/02_two_steps fig-two-steps-margins"`.
 """
 
 import re
@@ -15,16 +15,15 @@ from pathlib import Path
 
 import nbformat
 from docutils import nodes
-from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
+from sphinx.util.nodes import clean_astext
 
 from bookkit.pages.parameters import Parameter, parameter_cells, parse_parameters
 from bookkit.pages.times import PageTime, page_times
 from bookkit.settings import settings
 from bookkit.sphinx.html_elements import element, tag
-from bookkit.sphinx.notebook_quotes import NotebookFigure
 
 logger = logging.getLogger(__name__)
 
@@ -97,14 +96,8 @@ def sentence(*parts: str | nodes.Node) -> nodes.paragraph:
     return nodes.paragraph("", "", *children)
 
 
-def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: str) -> tag:
-    """The folded line of `figure`, called `name` in its notebook, for the document `docname`."""
-    link: str | nodes.Node = "this page"
-    if docname != f"notebooks/{made.page}":
-        link = addnodes.pending_xref(
-            "", nodes.inline("", made.page), refdomain="std", reftype="doc", reftarget=f"/notebooks/{made.page}",
-            refexplicit=False, refwarn=True, refdoc=docname,
-        )  # fmt: skip
+def notebook_nodes(made: Provenance, figure: nodes.figure, link: str | nodes.Node = "this page") -> tag:
+    """The folded line of `figure`; `link` leads to it, where it is quoted."""
     parts = [
         sentence(f"Code cell {made.cell} of ", link, ". To run the page again, on your machine:"),
         command(made.command),
@@ -124,28 +117,16 @@ def notebook_nodes(made: Provenance, figure: nodes.figure, name: str, docname: s
         parts.append(command("\n".join(f"{PYTHON} {each}" for each in kept)))
     parts.append(sentence(f"Time of the whole page: {made.time.sentence if made.time else 'not measured yet'}."))
     caption = next(iter(figure.findall(nodes.caption)), nodes.Text("figure")).astext()
-    made_line = folded(re.split(r"(?<=[a-z])[.:;,]\s", caption, maxsplit=1)[0][:80], *parts)
-    made_line["figure"] = name
-    return made_line
+    return folded(re.split(r"(?<=[a-z])[.:;,]\s", caption, maxsplit=1)[0][:80], *parts)
 
 
 # --- Sphinx ---------------------------------------------------------------------------------------------------------
 
 
-class QuotedFigure(NotebookFigure):
-    """`notebook-figure`, saying where it comes from."""
-
-    def run(self) -> list[nodes.Node]:
-        made = super().run()
-        for figure in made:
-            figure["notebook"] = f"{self.arguments[0].removeprefix('notebooks/')} {self.arguments[1]}"
-        return made
-
-
 class AddProvenance(SphinxPostTransform):
     """Put the folded line after each figure that was computed."""
 
-    default_priority = 5  # after myst-nb has chosen among outputs (4), before references are resolved (10)
+    default_priority = 5  # after myst-nb has chosen among outputs (4)
 
     def run(self, **options: object) -> None:
         """Raise a Sphinx warning for a figure whose page or name is wrong."""
@@ -159,28 +140,22 @@ class AddProvenance(SphinxPostTransform):
                 continue
             page, _, name = given.partition(" ")
             try:
-                made = notebook_nodes(provenance(Path(self.env.srcdir), page, name), figure, name, docname)
+                link = "this page" if docname == f"notebooks/{page}" else self._link(f"notebooks/{page}", name)
+                made = notebook_nodes(provenance(Path(self.env.srcdir), page, name), figure, link)
             except (OSError, LookupError, ValueError) as error:
                 logger.warning("provenance of %s: %s", given, error, location=docname)
                 continue
             figure.parent.insert(figure.parent.index(figure) + 1, made)
 
-
-class PointToFigures(SphinxPostTransform):
-    """Let the links of the folded lines end at the figure, not at the top of its page."""
-
-    default_priority = 20  # after references are resolved
-
-    def run(self, **options: object) -> None:
-        for part in self.document.findall(tag):
-            for link in part.findall(nodes.reference) if "figure" in part else ():
-                link["refuri"] = f"{link['refuri'].partition('#')[0]}#{part['figure']}"
+    def _link(self, page: str, name: str) -> nodes.reference:
+        """As Sphinx writes a link to a page; it ends at the figure."""
+        title = clean_astext(self.env.titles[page])
+        address = f"{self.app.builder.get_relative_uri(self.env.docname, page)}#{name}"
+        return nodes.reference("", "", nodes.inline("", title, classes=["doc"]), internal=True, refuri=address)
 
 
 def setup(app: Sphinx) -> dict:
-    """Register with Sphinx, after `notebook_quotes`, whose directive is made to tell more."""
-    app.setup_extension("bookkit.sphinx.extension")  # HTML elements
-    app.add_directive("notebook-figure", QuotedFigure, override=True)
+    """Register with Sphinx."""
+    app.setup_extension("bookkit.sphinx.html_elements")
     app.add_post_transform(AddProvenance)
-    app.add_post_transform(PointToFigures)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
