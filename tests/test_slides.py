@@ -81,7 +81,6 @@ def test_what_is_missing_is_a_warning(tmp_path: Path, change: dict, said: str) -
 )
 def test_a_page_that_is_no_lecture_is_refused(tmp_path: Path, monkeypatch, capsys, body: str | None, said: str) -> None:
     monkeypatch.setattr(slides, "chromium", lambda: "chromium")
-    monkeypatch.setattr(slides, "text_fonts", lambda: tmp_path)
     if body is not None:
         write(tmp_path / "html" / "book" / "lecture.html", f"<article>{body}</article>")
     output = tmp_path / "slides"

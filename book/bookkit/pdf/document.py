@@ -8,19 +8,19 @@ printed: `pdf`.
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import matplotlib as mpl
 import yaml
 from bs4 import BeautifulSoup, Tag
 from pygments.formatters import HtmlFormatter
 
 from bookkit.formulas import drawing
-from bookkit.ledger.records import anchor
-from bookkit.verdicts import BADGES
 
+STYLE = Path(__file__).with_name("pdf.css")
 SUBTITLE = "The theory of softmax attention, formula beside measurement"
 COLUMNS = ("Claim", "Statement", "Predicted; measured", "Verdict")
 # Arcs of the map are as long as its list on a screen; on paper they would fill pages of their own.
@@ -62,48 +62,48 @@ def _files(entries: list[Mapping]) -> list[str]:
     return found
 
 
-def merged(built: Path, root: Path, fonts: Path, style: Path) -> str:
-    """The document. `built`: folder of the HTML; `root`: of the book, for _toc.yml and _config.yml.
+def merged(built: Path, root: Path) -> str:
+    """The book. `built`: folder of the HTML; `root`: of the book, for _toc.yml and _config.yml.
 
-    `fonts` holds the text fonts, `style` is the style sheet for paper. Raises FileNotFoundError for a missing page.
+    Raises FileNotFoundError for a missing page, ValueError for one without an article.
     """
     listed = chapters(root / "_toc.yml")
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
-    missing = [c.name for c in listed if not (built / f"{c.name}.html").is_file()]
-    if missing:
+    paths = {c: (built / f"{c.name}.html").resolve() for c in listed}
+    if missing := [c.name for c, path in paths.items() if not path.is_file()]:
         raise FileNotFoundError(f"the built book lacks {', '.join(missing)}: build it again with `make html`")
-    keys = {(built / f"{c.name}.html").resolve(): c.key for c in listed}
-    articles = {c.key: _article(built, c, keys) for c in listed}
-    _mend_links(articles)
+    articles = {c.key: _article(path, c) for c, path in paths.items()}
+    keys = {path: c.key for c, path in paths.items()}
+    names = {element["id"] for article in articles.values() for element in article.find_all(id=True)}
+    for path, key in keys.items():
+        _links(articles[key], path, keys, names)
     titles = {key: _title(article) for key, article in articles.items()}
     body = [_cover(config, articles[listed[0].key]), _contents(listed, titles)]
     for chapter in listed:
         part = f'<h1 class="part">{html.escape(chapter.part)}</h1>' if chapter.part else ""
         content = articles[chapter.key].decode_contents()
         body.append(f'<section class="chapter" id="{chapter.key}">{part}{content}</section>')
-    title = html.escape(config["title"])
-    return DOCUMENT.format(
-        title=title,
-        author=html.escape(config["author"]),
-        pages=_running_headers(config["title"], titles),
-        fonts=fonts.as_uri(),
-        style=style.read_text(encoding="utf-8"),
-        code=HtmlFormatter(style=CODE_STYLE).get_style_defs(".highlight"),
-        formulas=drawing.style(built / "_static" / "formulas"),
-        body="\n".join(body),
-    )
+    code = HtmlFormatter(style=CODE_STYLE).get_style_defs(".highlight")
+    style = "\n".join([code, STYLE.read_text(encoding="utf-8"), _running_headers(config["title"], titles)])
+    return document(built, html.escape(config["title"]), style, "\n".join(body), author=html.escape(config["author"]))
+
+
+def document(built: Path, title: str, style: str, body: str, author: str = "") -> str:
+    """A document that stands alone. Its text fonts are those that matplotlib brings along: it looks the same on every machine."""
+    fonts = (Path(mpl.get_data_path()) / "fonts" / "ttf").as_uri()
+    formulas = drawing.style(built / "_static" / "formulas")
+    return DOCUMENT.format(title=title, author=author, fonts=fonts, formulas=formulas, style=style, body=body)
 
 
 # --- a page -----------------------------------------------------------------------------------------------------------
 
 
-def _article(built: Path, chapter: Chapter, keys: Mapping[Path, str]) -> Tag:
-    path = (built / f"{chapter.name}.html").resolve()
+def _article(path: Path, chapter: Chapter) -> Tag:
     soup = BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
     article = soup.select_one("article.bd-article")
     if article is None:
         raise ValueError(f"{chapter.name}.html has no article: build the book again with `make html`")
-    _compact_ledger(article, built)
+    _compact_ledger(article)
     for cell in article.select("div.cell"):
         if COLAB in cell.get_text():
             cell.decompose()
@@ -118,7 +118,6 @@ def _article(built: Path, chapter: Chapter, keys: Mapping[Path, str]) -> Tag:
     for element in article.find_all(lambda tag: tag.has_attr("tabindex") or tag.has_attr("aria-labelledby")):
         del element["tabindex"], element["aria-labelledby"]
     _pictures(article, path)
-    _links(article, path, keys)
     return article
 
 
@@ -148,26 +147,21 @@ def _pictures(article: Tag, path: Path) -> None:
             image.parent.unwrap()
 
 
-def _links(article: Tag, path: Path, keys: Mapping[Path, str]) -> None:
-    """Links to pages of the document stay inside it, others to the built book become plain text."""
+def _links(article: Tag, path: Path, keys: Mapping[Path, str], names: Set[str]) -> None:
+    """Links to pages of the document stay inside it, others to the built book become plain text.
+
+    Where a link has nothing among the `names` to jump to, such as a place that only scripts make, the chapter will do.
+    """
     for link in article.find_all("a", href=True):
         parts = urlsplit(link["href"])
         if parts.scheme:
             continue
         target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
         if (key := keys.get(target)) is not None:
-            link["href"] = f"#{key}-{parts.fragment}" if parts.fragment else f"#{key}"
+            name = f"{key}-{parts.fragment}"
+            link["href"] = f"#{name if name in names else key}"
         else:
             link.unwrap()
-
-
-def _mend_links(articles: Mapping[str, Tag]) -> None:
-    """Where a link has nothing to jump to, such as a place that only scripts make, the chapter will do."""
-    names = {element["id"] for article in articles.values() for element in article.find_all(id=True)} | set(articles)
-    for article in articles.values():
-        for link in article.find_all("a", href=re.compile("^#")):
-            if link["href"][1:] not in names:
-                link["href"] = link["href"].partition("-")[0]
 
 
 def _title(article: Tag) -> str:
@@ -178,58 +172,30 @@ def _title(article: Tag) -> str:
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
-def _compact_ledger(article: Tag, built: Path) -> None:
+def _compact_ledger(article: Tag) -> None:
     """Put a table of its claims in the place of each group of the ledger; the overview repeats them and goes."""
-    groups = article.select(".ledger-group, table.ledger")
-    if not groups:
-        return
-    records = json.loads((built / "ledger.json").read_text(encoding="utf-8"))
-    by_name = {anchor(record["id"]): record for record in records}
-    for group in groups:
-        found = [by_name[e["id"]] for e in group.select('[id^="claim-"]') if e["id"] in by_name]
-        head = group.select_one(".ledger-head")
-        caption = " ".join(head.get_text(" ").split()) if head else ""
-        group.replace_with(BeautifulSoup(_ledger_table(found, caption), "html.parser"))
+    for group in article.select(".ledger-group"):
+        head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
+        caption = html.escape(" ".join(group.select_one(".ledger-head").get_text(" ").split()))
+        rows = "".join(_ledger_row(claim, group["data-source"]) for claim in group.select("details.claim"))
+        table = f"<caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody>"
+        group.replace_with(BeautifulSoup(f'<table class="compact-ledger">{table}</table>', "html.parser"))
     for element in article.select(".ledger-overview, .ledger-filter, .ledger-count"):
         element.decompose()
 
 
-def _ledger_table(records: list[dict], caption: str) -> str:
-    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
-    rows = "".join(map(_ledger_row, records))
-    return f'<table class="compact-ledger">{title}<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-
-
-def _ledger_row(record: Mapping) -> str:
-    name = anchor(record["id"])
-    expected = " (as expected)" if record["verdict"] == record["expected"] else " (not expected)"
-    if record["expected"] == "holds":
-        expected = ""
-    badge = BADGES.get(record["verdict"], "verdict-fails")
-    verdict = f'<span class="verdict {badge}">{html.escape(record["verdict"])}</span>{expected}'
+def _ledger_row(claim: Tag, source: str) -> str:
+    """What the ledger says of a claim, in four cells; its id is a link to its page."""
+    said = " ".join(paragraph.decode_contents() for paragraph in claim.select(".claim-body > p"))
+    facts = {name.get_text(): name.find_next_sibling("dd").decode_contents() for name in claim.select("dt")}
+    page = claim.find_parent(class_="ledger-page").select_one(".ledger-from a")["href"]
     cells = (
-        f"<td>{_markdown(record['statement'])} <span class='quiet'>{html.escape(record['source'])}</span></td>"
-        f"<td>{_markdown(record['predicted'])}; {_markdown(record['measured'])}</td><td>{verdict}</td>"
+        f"{said} <span class='quiet'>{html.escape(source)}</span>",
+        f"{facts['Predicted']}; {facts['Measured']}",
+        str(claim.select_one("summary .verdict")),
     )
-    page = html.escape(record["page"])
-    return f"<tr id='{name}'><th scope='row'><a href='../{page}'>{html.escape(record['id'])}</a></th>{cells}</tr>"
-
-
-def _markdown(text: str) -> str:
-    """The little Markdown of a record: $maths$, `code`, *emphasis*."""
-    pieces = re.split(r"\$([^$]+)\$", text)
-    for position, piece in enumerate(pieces):
-        safe = html.escape(piece, quote=False)
-        if position % 2:
-            pieces[position] = drawing.element(piece)
-        else:
-            for sign, written in (("±", "+-"), ("≤", "&lt;="), ("≥", "&gt;=")):
-                safe = safe.replace(written, sign)
-            pieces[position] = re.sub(
-                r"\*([^*\s][^*]*)\*", r"<em>\1</em>", re.sub(r"`([^`]+)`", r"<code>\1</code>", safe)
-            )
-    return "".join(pieces)
+    link = f"<th scope='row'><a href='{page}'>{claim.select_one('summary b').get_text()}</a></th>"
+    return f"<tr id='{claim['id']}'>{link}{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"
 
 
 # --- around the pages -------------------------------------------------------------------------------------------------
@@ -281,9 +247,7 @@ DOCUMENT = """<!DOCTYPE html>
 @font-face {{ font-family: BookCode; src: url("{fonts}/DejaVuSansMono.ttf"); }}
 @font-face {{ font-family: BookCode; font-weight: bold; src: url("{fonts}/DejaVuSansMono-Bold.ttf"); }}
 {formulas}
-{code}
 {style}
-{pages}
 </style>
 </head>
 <body>

@@ -9,6 +9,7 @@ Chromium writes bookmarks and tags. Nothing is fetched, and the file appears und
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import re
@@ -16,8 +17,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +27,12 @@ from bookkit.book import BuildError, build
 from bookkit.files import written_aside
 from bookkit.pages.catalogue import UserError, find_root
 from bookkit.parser import Parser, answered
+from bookkit.pdf.document import merged
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
     from pypdf import PdfWriter
 
-STYLE = Path(__file__).with_name("pdf.css")
 WIDTH = 650  # CSS pixels of a line: A4 less the margins of pdf.css
 PATIENCE = 20 * 60 * 1000  # milliseconds for the whole book, on a slow machine
 NO_CHROMIUM = (
@@ -44,28 +45,23 @@ NO_PACKAGE = (
 
 # What is wider than the page is made smaller, never cut. Formulas by their font, tables whole.
 FIT = """() => {
-  let fitted = 0;
   for (const node of document.querySelectorAll('math')) {
     const block = node.closest('.formula, p, td, th, dd, li, div, figcaption') ?? node.parentElement;
     // What fills its line says by what it holds how wide it is.
     const inner = node.matches('.tml-display') ? node.firstElementChild : node;
     const wide = Math.max(inner.getBoundingClientRect().width, node.scrollWidth), r = block.getBoundingClientRect().width;
     const own = parseFloat(getComputedStyle(node).fontSize);
-    if (r > 0 && wide > r + 0.5) { node.style.fontSize = `${own * r / wide * 0.985}px`; fitted += 1; }
+    if (r > 0 && wide > r + 0.5) { node.style.fontSize = `${own * r / wide * 0.985}px`; }
   }
   // Twice: text that is smaller breaks elsewhere.
   for (const node of document.querySelectorAll('table')) for (let i = 0; i < 2; i += 1) {
     const r = node.parentElement.getBoundingClientRect().width, wide = node.getBoundingClientRect().width;
-    if (r > 0 && wide > r + 0.5) { node.style.zoom = (parseFloat(node.style.zoom) || 1) * r / wide * 0.99; fitted += 1; }
+    if (r > 0 && wide > r + 0.5) { node.style.zoom = (parseFloat(node.style.zoom) || 1) * r / wide * 0.99; }
   }
-  return fitted;
 }"""
 TOO_WIDE = """() => [...document.querySelectorAll('.chapter :is(table, img, pre, math)')]
   .filter(n => n.getBoundingClientRect().right > document.body.getBoundingClientRect().right + 2)
   .map(n => `${n.tagName} ${Math.round(n.getBoundingClientRect().right)}: ${n.textContent.trim().slice(0, 60)}`)"""
-NOT_DRAWN = (
-    "() => [...document.querySelectorAll('.math')].filter(n => !n.querySelector('math')).map(n => n.textContent)"
-)
 
 
 class PdfError(Exception):
@@ -73,11 +69,16 @@ class PdfError(Exception):
 
 
 def chromium() -> str:
-    """Path of the machine's Chromium. Raises PdfError where there is none."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        if path := shutil.which(name):
-            return path
-    raise PdfError(NO_CHROMIUM)
+    """Path of the machine's Chromium. Raises PdfError where it, or a package that printing needs, is missing."""
+    found = [path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))]
+    if not found:
+        raise PdfError(NO_CHROMIUM)
+    for name in ("playwright", "pypdf"):
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            raise PdfError(NO_PACKAGE.format(name)) from None
+    return found[0]
 
 
 def make(root: Path, output: Path, html: Path | None = None) -> None:
@@ -88,71 +89,54 @@ def make(root: Path, output: Path, html: Path | None = None) -> None:
     browser = chromium()  # before minutes of work
     if not output.parent.is_dir():
         raise PdfError(f"output folder {output.parent} does not exist: make it first")
-    fonts = text_fonts()
     built = html or build(root, fresh=False).parent
-    from bookkit.pdf.document import merged
-
     start = time.perf_counter()
-    work = root / "_build"
-    work.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="pdf-", dir=work) as folder:
-        _say(start, "Joining the pages")
-        document = Path(folder) / "book.html"
-        try:
-            document.write_text(merged(built.resolve(), root, fonts, STYLE), encoding="utf-8", newline="\n")
-        except (FileNotFoundError, ValueError) as error:
-            raise PdfError(str(error)) from None
-        with opened(document, browser) as page:
-            _say(start, "Fitting what is too wide")
-            settle(page)
-            _say(start, "Printing")
-            whole = finished(printed(page))
-        with written_aside(output) as temporary:
-            temporary.write_bytes(whole)
-    _say(start, f"Written: {output} ({len(whole) / 1e6:.1f} MB)")
+    _say(start, "Joining the pages")
+    try:
+        text = merged(built.resolve(), root)
+    except (FileNotFoundError, ValueError) as error:
+        raise PdfError(str(error)) from None
+    _say(start, "Printing")
+    put_on_paper(text, output, browser, lambda page: finished(printed(page)))
+    _say(start, f"Written: {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
 def _say(start: float, what: str) -> None:
     print(f"[{time.perf_counter() - start:5.0f} s] {what}", flush=True)
 
 
-def text_fonts() -> Path:
-    """Text fonts: those that matplotlib brings along, so that the book looks the same on every machine.
-
-    Raises PdfError where a package that printing needs is missing.
-    """
-    try:
-        import matplotlib
-        import playwright  # noqa: F401 (needed later: said at the start)
-        import pypdf  # noqa: F401
-    except ImportError as error:
-        raise PdfError(NO_PACKAGE.format(error.name)) from None
-    return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
-
-
 # --- in the browser ---------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def opened(document: Path, browser: str) -> Iterator[Page]:
-    """The document in Chromium as paper sees it, offline. Raises PdfError where printing fails."""
+def put_on_paper(text: str, output: Path, browser: str, made: Callable[[Page], bytes]) -> None:
+    """Write to `output` what `made` makes of a document that is open in Chromium as paper sees it, offline.
+
+    Raises PdfError where printing fails.
+    """
     from playwright.sync_api import Error, sync_playwright
 
     arguments = ["--disable-gpu", "--disable-background-networking", "--no-first-run"]
     if getattr(os, "geteuid", lambda: None)() == 0:
         arguments.append("--no-sandbox")  # Chromium refuses root otherwise
-    try:
-        with sync_playwright() as playwright:
-            running = playwright.chromium.launch(executable_path=browser, args=arguments)
-            context = running.new_context(viewport={"width": WIDTH, "height": 1000}, offline=True, color_scheme="light")
-            page = context.new_page()
-            page.set_default_timeout(PATIENCE)
-            page.emulate_media(media="print", color_scheme="light")
-            page.goto(document.as_uri(), wait_until="load")
-            yield page
-            running.close()
-    except Error as error:
-        raise PdfError(f"Chromium did not print the book: {' '.join(str(error).split())[:300]}") from None
+    with tempfile.TemporaryDirectory(prefix="printing-", dir=output.parent) as folder:
+        document = Path(folder) / "document.html"
+        document.write_text(text, encoding="utf-8", newline="\n")
+        try:
+            with sync_playwright() as playwright:
+                running = playwright.chromium.launch(executable_path=browser, args=arguments)
+                window = {"width": WIDTH, "height": 1000}
+                context = running.new_context(viewport=window, offline=True, color_scheme="light")
+                page = context.new_page()
+                page.set_default_timeout(PATIENCE)
+                page.emulate_media(media="print", color_scheme="light")
+                page.goto(document.as_uri(), wait_until="load")
+                settle(page)
+                whole = made(page)
+                running.close()
+        except Error as error:
+            raise PdfError(f"Chromium did not print the book: {' '.join(str(error).split())[:300]}") from None
+    with written_aside(output) as temporary:
+        temporary.write_bytes(whole)
 
 
 def settle(page: Page) -> None:
@@ -160,8 +144,6 @@ def settle(page: Page) -> None:
     page.evaluate("document.fonts.ready.then(() => true)")
     if broken := page.evaluate("[...document.images].filter(i => !(i.complete && i.naturalWidth)).map(i => i.src)"):
         raise PdfError(f"{len(broken)} pictures are missing, the first is {broken[0]}: build the book again")
-    if lost := page.evaluate(NOT_DRAWN):
-        raise PdfError(f"{len(lost)} formulas could not be set, the first is {lost[0]!r}")
     page.evaluate(FIT)
     for fault in page.evaluate(TOO_WIDE):
         print(f"warning: wider than the page: {fault}", file=sys.stderr)
@@ -264,16 +246,24 @@ def _listed(tag: Mapping) -> list:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m bookkit.pdf.printing`; returns the exit status."""
     parser = Parser(prog="python -m bookkit.pdf.printing", description="The book as one PDF.")
-    parser.add_argument("--root", type=Path, help="folder of the book (default: the one around the current folder)")
-    parser.add_argument("--html", type=Path, help="a built book (default: one is built from the stored outputs)")
     parser.add_argument("-o", dest="output", type=Path, help="file to write (default: _build/attention-checked.pdf)")
-    options = parser.parse_args(argv)
-    try:
-        root = options.root.resolve() if options.root else find_root()
+
+    def work(root: Path, options: Namespace) -> None:
         output = options.output or root / "_build" / "attention-checked.pdf"
         if options.output is None:
             output.parent.mkdir(exist_ok=True)
         make(root, output.resolve(), options.html)
+
+    return command(parser, argv, work)
+
+
+def command(parser: Parser, argv: Sequence[str] | None, work: Callable[[Path, Namespace], None]) -> int:
+    """Run `work` with the folder of the book and the options, those that all printing has among them; the exit status."""
+    parser.add_argument("--root", type=Path, help="folder of the book (default: the one around the current folder)")
+    parser.add_argument("--html", type=Path, help="a built book (default: one is built from the stored outputs)")
+    options = parser.parse_args(argv)
+    try:
+        work(options.root.resolve() if options.root else find_root(), options)
     except (PdfError, BuildError, UserError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

@@ -8,21 +8,26 @@ The slides are the page's `{slide}`s without what the speaker says; the handout 
 the handout one of A4; more is refused.
 """
 
+from __future__ import annotations
+
 import re
 import sys
-import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bs4 import BeautifulSoup, Tag
 
-from bookkit.book import BuildError, build
-from bookkit.files import written_aside
-from bookkit.formulas.drawing import style
-from bookkit.pages.catalogue import UserError, find_root
+from bookkit.book import build
 from bookkit.parser import Parser, answered
-from bookkit.pdf.document import DOCUMENT
-from bookkit.pdf.printing import PdfError, chromium, opened, printed, settle, text_fonts
+from bookkit.pdf.document import document
+from bookkit.pdf.printing import PdfError, chromium, command, printed, put_on_paper
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from bookkit.pdf.printing import Page
 
 PAGE = "book/lecture"
 SLIDES, HANDOUT = "slides.pdf", "handout.pdf"
@@ -53,7 +58,7 @@ CUT = """[...document.querySelectorAll('.sheet')].filter(sheet => sheet.scrollHe
 
 def make(root: Path, page: str, folder: Path, html: Path | None = None) -> int:
     """Print slides and handout of `page` into `folder`; returns the number of slides. Raises `PdfError` and `book.BuildError`."""
-    browser, fonts = chromium(), text_fonts()  # before minutes of work
+    browser = chromium()  # before minutes of work
     built = (html or build(root, fresh=False).parent).resolve()
     path = built / f"{page}.html"
     if not path.is_file():
@@ -66,11 +71,9 @@ def make(root: Path, page: str, folder: Path, html: Path | None = None) -> int:
     bodies = {SLIDES: _sheets(shown, _title(soup)), HANDOUT: _handout(handout)}
     folder.mkdir(parents=True, exist_ok=True)
     for name, body in bodies.items():
-        text = DOCUMENT.format(
-            title=_title(soup), author="", pages="", fonts=fonts.as_uri(), style=SHEETS[name], code="",
-            formulas=style(built / "_static" / "formulas"), body=body,
-        )  # fmt: skip
-        _print(text, folder / name, browser, sheets=len(shown) if name == SLIDES else 1)
+        sheets = len(shown) if name == SLIDES else 1
+        text = document(built, _title(soup), SHEETS[name], body)
+        put_on_paper(text, folder / name, browser, partial(_printed, name=name, sheets=sheets))
     return len(shown)
 
 
@@ -101,40 +104,29 @@ def _handout(section: Tag) -> str:
     return section.decode_contents()
 
 
-def _print(text: str, output: Path, browser: str, *, sheets: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="slides-") as folder:
-        document = Path(folder) / "document.html"
-        document.write_text(text, encoding="utf-8", newline="\n")
-        with opened(document, browser) as page:
-            settle(page)
-            if cut := page.evaluate(CUT):
-                raise PdfError(
-                    f"{len(cut)} slides hold more than fits, the first is {cut[0]!r}: make its title or line shorter"
-                )
-            whole = printed(page)
+def _printed(page: Page, name: str, sheets: int) -> bytes:
+    if cut := page.evaluate(CUT):
+        raise PdfError(
+            f"{len(cut)} slides hold more than fits, the first is {cut[0]!r}: make its title or line shorter"
+        )
+    whole = printed(page)
     if (found := len(re.findall(rb"/Type\s*/Page\b", whole))) != sheets:
-        raise PdfError(f"{output.name} has {found} sheets, not {sheets}: make its text shorter")
-    with written_aside(output) as temporary:
-        temporary.write_bytes(whole)
+        raise PdfError(f"{name} has {found} sheets, not {sheets}: make its text shorter")
+    return whole
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry of `python -m bookkit.pdf.slides`; returns the exit status."""
     parser = Parser(prog="python -m bookkit.pdf.slides", description="Slides and a handout, as PDF.")
     parser.add_argument("page", nargs="?", default=PAGE, help=f"page of the book (default: {PAGE})")
-    parser.add_argument("--root", type=Path, help="folder of the book (default: the one around the current folder)")
-    parser.add_argument("--html", type=Path, help="a built book (default: one is built from the stored outputs)")
     parser.add_argument("-o", dest="folder", type=Path, help="folder to write to (default: _build/slides)")
-    options = parser.parse_args(argv)
-    try:
-        root = options.root.resolve() if options.root else find_root()
+
+    def work(root: Path, options: Namespace) -> None:
         folder = (options.folder or root / "_build" / "slides").resolve()
         count = make(root, options.page, folder, options.html)
-    except (PdfError, BuildError, UserError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"Written: {folder / SLIDES} ({count} slides), {folder / HANDOUT}")
-    return 0
+        print(f"Written: {folder / SLIDES} ({count} slides), {folder / HANDOUT}")
+
+    return command(parser, argv, work)
 
 
 if __name__ == "__main__":
