@@ -182,14 +182,14 @@ def check_cells(names: list[str], entries: Mapping[str, Entry]) -> list[Notebook
 # --- staging --------------------------------------------------------------------------------------------------------
 
 
-def make_student(source: Path, branch: str = BRANCH, entries: Mapping[str, Entry] | None = None) -> Removed:
+def make_student(source: Path, branch: str = BRANCH) -> Removed:
     """Turn the staged sources of the book in `source` into the student edition's; returns what was left out.
 
     Colab links of the edition lead to `branch`. Raises `EditionError` for a source that cannot be split, a branch that
     git would refuse, and an exercise in the table whose page does not exist.
     """
     _check_name("branch", branch, BRANCH)
-    entries = _entries(find_root(source.parent)) if entries is None else entries
+    entries = _entries(find_root(source.parent))
     removed = Removed()
     for path in sorted((source / "book").rglob("*.md")):
         name = path.relative_to(source).as_posix()

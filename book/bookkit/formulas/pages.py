@@ -32,18 +32,14 @@ def drawn(tex: str, location: object, draw: Callable[[str], str]) -> str:
 
 def draw_tables(app: Sphinx, doctree: nodes.document) -> None:
     """Formulas in the HTML of outputs: tables, and what a page says of its claims."""
-    for node in doctree.findall(nodes.raw):
+    for node in list(doctree.findall(nodes.raw)):
         text = node.astext()
         if "html" not in node.get("format", "").split() or ("<table" not in text and "verdict-table" not in text):
             continue
         try:
-            made = with_formulas(text)
+            node.replace_self(nodes.raw("", with_formulas(text), **node.attributes))
         except FormulaError as error:
             logger.warning("in the HTML of an output, %s", error, location=node, type="attnlib", subtype="formula")
-            continue
-        node.rawsource = made
-        node.children = [nodes.Text(made)]
-        node.setup_child(node.children[0])
 
 
 def keep_together(app: Sphinx, doctree: nodes.document) -> None:
