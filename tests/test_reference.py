@@ -195,6 +195,7 @@ def test_an_entry_that_says_everything_lacks_nothing(made: Callable) -> None:
         "Die(faces=FACES)",
         "throw(die: Die, *, times: int=1) -> list[int]",
     ]
+    assert [(m.name, m.kind, m.signature) for m in entries[1].methods] == [("mean", "property", "() -> float")]
 
 
 @pytest.mark.parametrize(("old", "new", "told"), FAULTS, ids=range(len(FAULTS)))

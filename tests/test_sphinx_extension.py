@@ -199,6 +199,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
         ("hide verdicts", "Verdicts, claim by claim: 1 holds, 1 fails as expected"),
     ]
     assert folds[0][2].count('<div class="cell tag_') == 2
+    assert own.index("Something.") < own.index("Imports and parameters") < own.index("Some words.")
     assert "C2</a></b>" in folds[1][2]
 
     without = (html / "notebooks" / "in_context" / "01_b.html").read_text()
