@@ -18,9 +18,8 @@ are those that the box *uses*: by {prf:ref}, by {eq} for an equation that stands
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 _FENCE = re.compile(
@@ -59,47 +58,35 @@ class Box:
 
 def read_boxes(root: Path) -> list[Box]:
     """The labelled boxes of every chapter of book/, chapter by chapter, in their order."""
-    found = [
-        each
-        for path in sorted((root / "book").glob("*.md"))
-        for each in _written(path, path.relative_to(root).with_suffix("").as_posix(), path.stat().st_mtime_ns)
+    boxes: dict[str, Box] = {}
+    homes: dict[
+        str, str
+    ] = {}  # what a box may be cited by, its label, its short name or an equation in it -> its label
+    cited: dict[str, list[tuple[str, str]]] = {}  # label of a box -> labels and short names in its proofs
+    for path in sorted((root / "book").glob("*.md")):
+        document, own = path.relative_to(root).with_suffix("").as_posix(), ""
+        for match in _FENCE.finditer(path.read_text(encoding="utf-8")):
+            body = match["body"]
+            if match["kind"] == "proof":
+                if own:
+                    cited.setdefault(own, []).extend(_CITED.findall(body))
+            elif label := _LABEL.search(body):
+                own = label[1]
+                title, _, mark = (part.strip() for part in match["title"].rpartition("·"))
+                title, mark = (title, mark) if title else (mark, "")
+                reason = _REASON.search(body)
+                boxes[own] = Box(own, match["kind"], title, mark, document, False, (), reason[1] if reason else "")
+                short = _NAME.match(title)
+                homes |= dict.fromkeys([own, *_EQUATION.findall(body), *((short[1],) if short else ())], own)
+    return [
+        replace(box, proved=own in cited, uses=_resolved(own, cited.get(own, ()), homes)) for own, box in boxes.items()
     ]
-    homes = {name: each.box.label for each in found for name in each.names}
-    return [replace(each.box, uses=_resolved(each, homes)) for each in found]
 
 
-@dataclass(frozen=True)
-class _Written:
-    """A box as its chapter has it: what others may cite it by, and what its proof cites."""
-
-    box: Box
-    names: tuple[str, ...]
-    cites: tuple[tuple[str, str], ...] = ()  # label of a box or of an equation, or a short name
-
-
-def _resolved(written: _Written, homes: Mapping[str, str]) -> tuple[str, ...]:
+def _resolved(own: str, cites: Iterable[tuple[str, str]], homes: Mapping[str, str]) -> tuple[str, ...]:
     # An equation outside all boxes, and a short name that no box has, are no boxes; a label that nobody has is a mistake, and stays.
     cited = [
         homes.get(label, "" if label.startswith("eq-") else label) if label else homes.get(name, "")
-        for label, name in written.cites
+        for label, name in cites
     ]
-    return tuple(each for each in dict.fromkeys(cited) if each and each != written.box.label)
-
-
-@cache
-def _written(path: Path, document: str, changed: int) -> tuple[_Written, ...]:
-    found: list[_Written] = []
-    for match in _FENCE.finditer(path.read_text(encoding="utf-8")):
-        body = match["body"]
-        if match["kind"] == "proof":
-            if found:
-                box, cites = replace(found[-1].box, proved=True), tuple(_CITED.findall(body))
-                found[-1] = replace(found[-1], box=box, cites=found[-1].cites + cites)
-        elif label := _LABEL.search(body):
-            title, _, mark = (part.strip() for part in match["title"].rpartition("·"))
-            title, mark = (title, mark) if title else (mark, "")
-            reason = _REASON.search(body)
-            box = Box(label[1], match["kind"], title, mark, document, False, (), reason[1] if reason else "")
-            short = _NAME.match(title)
-            found.append(_Written(box, (label[1], *_EQUATION.findall(body), *((short[1],) if short else ()))))
-    return tuple(found)
+    return tuple(each for each in dict.fromkeys(cited) if each and each != own)
