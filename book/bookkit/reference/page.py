@@ -58,6 +58,7 @@ class Faces:
         judges = {name: _found(name) for name in dict.fromkeys(record["function"] for record in records)}
         checked = {name: reach.checked(judge) for name, judge in judges.items()}
         self._claims = [(record, checked[record["function"]]) for record in records]
+        self._types = {id(e.thing): f"{e.face}.{e.name}" for e in reversed(every) if e.kind != "data"}
         things = {id(entry.thing) for entry in every}
         inner = {id(entry.thing): id(made) for entry in every if (made := core(entry.thing))}
         shared = Counter(inner.values())
@@ -82,13 +83,7 @@ class Faces:
         found: Any = entry.module
         for word in words.split("."):
             found = getattr(found, word, None)
-        same = (
-            other
-            for entries in self.faces.values()
-            for other in entries
-            if other.kind != "data" and other.thing is found
-        )
-        return next((f"{other.face}.{other.name}" for other in same), "")
+        return self._types.get(id(found), "")
 
     def address(self, words: str, face: str = "") -> str:
         """`face.name` or `face.Class.method` that is meant by `words` in a text about `face`; empty if none is."""
