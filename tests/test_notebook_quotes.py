@@ -1,13 +1,19 @@
-"""Prose quotes a page's figures and numbers. In a built book: test_reference; what does not exist stops it: test_book_build."""
+"""Prose quotes a page's figures and numbers, and an explorer one as its still picture.
+
+In a built book: test_reference; what does not exist stops it: test_book_build.
+"""
 
 import base64
+from pathlib import Path
 
 import nbformat
 import pytest
+from bs4 import BeautifulSoup
 
 from bookkit.results import RESULTS_TYPE
 from bookkit.sphinx.notebook_quotes import find_figure, format_result
 from tests.test_sphinx_extension import METADATA, PIXEL, drawn
+from tests.tiny_book import rendered, write
 
 RESULTS = {"error": -80.324, "error_low": -91.5, "error_high": -72.04, "fits": "all"}
 
@@ -41,3 +47,94 @@ def test_results_are_formatted() -> None:
         format_result(notebook(), "loss", "")
     with pytest.raises(ValueError, match="format"):
         format_result(notebook(), "fits", ".1f")
+
+
+# --- explorers: picture, sentence, scripts on their own page only; what is missing is a warning ----------------------
+
+GOOD = """# Two steps
+
+```{explorer} two_steps
+:figure: notebooks/01_a fig-dots
+Dots: the *still* picture.
+```
+"""
+FAULTS = {
+    "explorer two_stepz: no explorer of this name in book/assets/explorers; there are bare, two_steps": GOOD.replace(
+        "two_steps\n:", "two_stepz\n:"
+    ),
+    "explorer ../book: no explorer of this name": GOOD.replace("two_steps\n:", "../book\n:"),
+    "explorer two_steps: no figure called 'fig-lines' with a picture": GOOD.replace("fig-dots", "fig-lines"),
+    "explorer two_steps: the option `figure` must name a notebook": GOOD.replace(
+        ":figure: notebooks/01_a fig-dots\n", ""
+    ),
+    "explorer two_steps: a sentence must say what the still picture shows": GOOD.replace(
+        "Dots: the *still* picture.\n", ""
+    ),
+    "No such file": GOOD.replace("01_a", "02_b"),
+}
+
+
+def build(root: Path, pages: dict[str, str]) -> tuple[Path, str]:
+    """Pages with the directive alone, as HTML; returns the folder and the warnings."""
+    for name, text in {"explorers/two_steps": "1;", "explorers/data/two_steps": "2;", "explorers/bare": "3;"}.items():
+        write(root / "book" / "assets" / f"{name}.js", text)
+    write(root / "notebooks" / "01_a.ipynb", nbformat.writes(notebook()))
+    return rendered(root, pages, "bookkit.sphinx.explorer_pages", html_static_path=["book/assets"])
+
+
+def read(path: Path) -> BeautifulSoup:
+    return BeautifulSoup(path.read_text(encoding="utf-8"), "html.parser")
+
+
+def deferred(page: BeautifulSoup) -> list[str]:
+    """Addresses of deferred scripts, in order."""
+    return [script["src"].split("?")[0] for script in page.select("script[defer]")]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    other = GOOD.replace("two_steps", "bare")
+    pages = {"index": "# Start\n\n```{toctree}\nbook/explorers/two_steps\nbare\n```\n"}
+    html, found = build(tmp_path_factory.mktemp("pages"), {**pages, "book/explorers/two_steps": GOOD, "bare": other})
+    assert found == ""
+    return html
+
+
+def test_the_page_has_the_still_picture_and_its_words_without_any_script(built: Path) -> None:
+    text = (built / "book/explorers/two_steps.html").read_text(encoding="utf-8")
+    (place,) = read(built / "book/explorers/two_steps.html").select("[data-explorer]")
+    assert (place["data-explorer"], place["class"]) == ("two_steps", ["explorer"])
+    (image,) = place.select("img")
+    assert image["alt"] == "What fig-dots shows"
+    assert "321" in f"{image.get('width', '')}{image.get('style', '')}"
+    assert (built / "book/explorers" / image["src"]).resolve().read_bytes() == base64.b64decode(PIXEL)
+    assert "Dots: the <em>still</em> picture." in text
+    assert "Where scripts run, this picture moves" in text
+    still = text.index('class="explorer-still')
+    assert text.index("data-explorer") < still < text.index("What fig-dots shows") < text.index("this picture moves")
+
+
+def test_scripts_are_on_their_own_page_only_data_first(built: Path) -> None:
+    scripts = {name: deferred(read(built / f"{name}.html")) for name in ("book/explorers/two_steps", "bare", "index")}
+    assert scripts == {
+        "book/explorers/two_steps": [
+            "../../_static/explorers/data/two_steps.js",
+            "../../_static/explorers/two_steps.js",
+        ],
+        "bare": ["_static/explorers/bare.js"],  # it has no data
+        "index": [],
+    }
+    assert (built / "_static/explorers/data/two_steps.js").read_text() == "2;"
+
+
+def test_what_is_missing_is_a_warning_and_leaves_no_blank_box(tmp_path: Path) -> None:
+    pages = {f"page{i}": text for i, text in enumerate(FAULTS.values())}
+    toc = "# Start\n\n```{toctree}\n" + "\n".join(pages) + "\n```\n"
+    html, found = build(tmp_path, {"index": toc, **pages})
+    warnings = found.strip().splitlines()
+    assert len(warnings) == len(FAULTS)
+    for i, expected in enumerate(FAULTS):
+        (warning,) = [line for line in warnings if f"page{i}.md:3" in line]
+        assert expected in warning
+        page = read(html / f"page{i}.html")
+        assert (page.select("[data-explorer]"), deferred(page)) == ([], [])
