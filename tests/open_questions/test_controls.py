@@ -1,22 +1,547 @@
-"""Negative controls could have held: each judge, given data of its control's world, refutes the claim and accepts the control."""
+"""Negative controls of Part IV could have held: each in a world of its own, where the claim fails."""
 
-from types import SimpleNamespace
+from collections.abc import Callable
+from types import SimpleNamespace as Study
 
 import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.attention_maps import claims_thresholds as maps
+from attnbook.open_questions.attention_maps import claims_thresholds as thresholds
+from attnbook.open_questions.attention_maps.claims import CLAIMS as MAPS
+from attnbook.open_questions.attention_maps.claims import MOVING
+from attnbook.open_questions.attention_maps.margin import SELECTIONS
+from attnbook.open_questions.attention_maps.thresholds import MARGIN_NORMS
 from attnbook.open_questions.judging import one_way
 from attnbook.open_questions.many_heads import claims as heads
+from attnbook.open_questions.many_heads.study import WINDOW_ROWS
 from attnbook.open_questions.margin_and_descent import claims as margin
+from attnbook.open_questions.margin_and_descent.enumerations import HIGH_NORMS, LOW_NORMS
 from attnbook.open_questions.more_classes import claims as classes
-from attnbook.open_questions.more_classes.claims import CLAIMS as CLASSES
+from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
+from attnbook.open_questions.noise_laws.claims import CORRELATED
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
 from attnbook.open_questions.optimisers.claims import CLAIMS as OPTIMISERS
 from attnbook.open_questions.out_of_the_trap import claims as trap
+from attnbook.open_questions.out_of_the_trap.study import MAP_THETAS, MAP_XS
+from attnbook.open_questions.random_starts import claims as starts
 from attnbook.open_questions.second_layer.claims import CLAIMS as LAYERS
+from attnbook.open_questions.second_layer.layer_error import noise_phase_error
+from attnbook.open_questions.second_layer.layers import ARCHITECTURES
+from attnbook.open_questions.second_layer.study import layers_law
 from attnbook.open_questions.second_solver import WEIGHTS, on_both_sides
-from tests.worlds import worlds
+from attnlib.single_head.maps import SIGMOID
+from tests.worlds import tighter, worlds
+
+CLASSES, HEADS = classes.CLAIMS, heads.CLAIMS
+DRAWS = 60
+YES, NO = np.ones((DRAWS, 2), bool), np.zeros((DRAWS, 2), bool)
+
+
+def _around(value: float, spread: float = 1e-3) -> torch.Tensor:
+    """(DRAWS,): draws whose mean is the value."""
+    return value * (1 + spread * torch.linspace(-1, 1, DRAWS, dtype=torch.float64))
+
+
+# --- IV.1, IV.3 ------------------------------------------------------------------------------------------------------------
+
+
+def window(fits: tuple) -> Study:
+    """Which numbers of heads fit every label at beta = n/d."""
+    rows = np.array([[np.full(DRAWS, row in fits)] for row in WINDOW_ROWS])
+    return Study(window=Study(interpolates=rows, multiples=(1.0,)))
+
+
+def local(ratios: tuple[float, ...]) -> Study:
+    return Study(local=Study(widths=(1, 2, 4, 8), signal_in_p2=np.outer(ratios, _around(1.0))))
+
+
+def late(maps: tuple[float, float], hardmax: tuple[float, float], softmax: tuple[float, float]) -> Study:
+    """log10 error after two steps and at the end."""
+    ends = {m.name: maps for m in MOVING} | {"softmax": softmax, "hardmax": hardmax}
+
+    def at_norm(name: str, _: float) -> Study:
+        return Study(log10_error=np.array([np.zeros(DRAWS), *(_around(e).numpy() for e in ends[name])]), at=lambda _: 1)
+
+    return Study(low=1.0, at_norm=at_norm)
+
+
+# --- IV.4 ------------------------------------------------------------------------------------------------------------------
+
+
+def rows(**gaps: float) -> Study:
+    row = {
+        name: [Study(gap=gap, standard_error=1e-4, sampled_mean=0.2, points=1000, sampled=torch.zeros(10))]
+        for name, gap in gaps.items()
+    }
+    return Study(rows={name.replace("_", " "): found for name, found in row.items()})
+
+
+def counted(formula: float) -> Study:
+    """The counted error over the formula's; with white noise the formula says .3 in place of .2."""
+    row = Study(
+        formula=_around(0.2), white=_around(0.3), sampled_mean=0.2 * formula, standard_error=1e-3, points=1000,
+        sampled=torch.zeros(10),
+    )  # fmt: skip
+    return Study(rows={name: [row] for name in (*CORRELATED, "not orthogonal")})
+
+
+def gaps(ratio: float) -> Study:
+    row = Study(
+        truth=0.2 - 0.01 * _around(ratio), formula=torch.full((DRAWS,), 0.2), expansion=torch.full((DRAWS,), -0.01),
+        standard_error=1e-4, points=1000,
+    )  # fmt: skip
+    return Study(rates={"sparse 10 %": [row] * 3, "sparse 1 %": [row]})
+
+
+def traces(log10_error: float, pull: float) -> Study:
+    row = Study(
+        log10_error=_around(log10_error), predicted=_around(-3.0, 0), swapped=_around(-2.0, 0), traces=(1.0, 1.6),
+        pull=_around(pull), name="AR(1) .5",
+    )  # fmt: skip
+    return Study(small=[row], large=[row])
+
+
+def spike(width: float, power: int) -> Study:
+    zeta = width * torch.special.ndtri((torch.arange(200, dtype=torch.float64) + 0.5) / 200)
+    errors = {1: -3 + zeta.abs(), 2: -2 + zeta.abs()}
+    return Study(spike=Study(zeta=zeta, log10_error=errors[power], from_zeta=errors[2], one_power=errors[1]))
+
+
+# --- IV.5 ------------------------------------------------------------------------------------------------------------------
+
+
+def preference(*shares: float) -> Study:
+    return Study(two_steps={5: Study(preference=np.array([_around(share).numpy() for share in shares]))})
+
+
+def benign(*shares: float) -> Study:
+    found = zip((0.35, 0.4, 0.45), shares, strict=True)
+    return Study(benign={(200, eta): _around(share).numpy() for eta, share in found})
+
+
+def late_ends(boundary: float) -> Study:
+    x = np.tile(np.geomspace(0.5, 3, 8), (DRAWS, 1))
+    return Study(late={K: Study(fates=Study(x=x, on_signal=x > boundary)) for K in (2, 3, 5, 10)})
+
+
+def unequal(end: tuple[float, float], early: tuple[float, float]) -> Study:
+    errors = {1000: end, 2: early}
+    return Study(imbalance={step: np.stack([_around(e).numpy() for e in pair], 1) for step, pair in errors.items()})
+
+
+# --- IV.6 ------------------------------------------------------------------------------------------------------------------
+
+
+def alike(small: tuple[float, float], large: tuple[float, float]) -> Study:
+    pairs = zip((0.1, 1.0), (small, large), strict=True)
+    return Study(
+        starts={
+            size: Study(spread_clean=np.array([_around(v).numpy() for v in pair]), at=lambda _: 0, steps=(1000, 5000))
+            for size, pair in pairs
+        }
+    )
+
+
+def growth(grown: tuple[float, float, float], seed: int = 3) -> Study:
+    """Classes below, at and above their boundary (1 without flips), for which 2, 50 and 2 is predicted."""
+    random = np.exp(0.2 * np.random.default_rng(seed).standard_normal((DRAWS, 3)))
+    course = Study(
+        x=np.tile([0.5, 1.0, 2.0], (DRAWS, 1)), class_difference=np.stack([np.ones((DRAWS, 3)), random * grown]),
+        clean=np.full((DRAWS, 3), 40.0), flipped=np.zeros((DRAWS, 3)),
+    )  # fmt: skip
+    return Study(growth=course, predicted_growth=np.tile([2.0, 50.0, 2.0], (DRAWS, 1)))
+
+
+def products(rate: float) -> Study:
+    """log |p| = rate x the sum of gradient norms - 1."""
+    drive = torch.tensor([0.0, 2.0, 4.0], dtype=torch.float64).view(3, 1, 1).expand(3, DRAWS, 1)
+    path = Study(attention_size=torch.full_like(drive, 2.0), drive=drive, p=(rate * drive - 1).exp().unsqueeze(-1))
+    return Study(factors=Study(runs={0: path}))
+
+
+def factors(small: tuple, large: tuple, plain: float) -> Study:
+    """For factors of norm 0.01 and 0.3: accuracy at step 1 and at the end, attention, exponent over the linear model's; and of plain."""
+    runs, errors = {}, {}
+    for size, (first, last, clean, kept) in ((0.01, small), (0.3, large)):
+        accuracy = torch.tensor([[first], [last]]).expand(2, DRAWS)
+        run = Study(steps=(1, 500), train_accuracy=accuracy, attention_clean=torch.full((2, DRAWS, 1), clean))
+        runs |= {(norm, size): run for norm in (30.0, 7.0)}
+        errors[7.0, size] = np.full(DRAWS, -10 * kept)
+    found = Study(
+        runs=runs, norms=(30.0, 7.0), log10_error=errors, frozen={7.0: -10.0}, one_head={7.0: [np.full(DRAWS, -10 * plain)]}
+    )  # fmt: skip
+    return Study(factors=found)
+
+
+def spreads(apart: float, together: float) -> Study:
+    both = {
+        (norm, name): _around(v).numpy()
+        for norm in (30.0, 7.0)
+        for name, v in (("factors", apart), ("vectors", together))
+    }
+    return Study(factors=Study(spread=both, norms=(30.0, 7.0)))
+
+
+# --- IV.7 ------------------------------------------------------------------------------------------------------------------
+
+
+def patterns(factor: float, as_said: float) -> Study:
+    found = {H: np.tile([0.0, as_said, factor / H, 0.0], (DRAWS, 4, 1)) for H in (2, 3)}
+    return Study(margin=Study(classes=found))
+
+
+def saddles(excess: float, soft: float) -> Study:
+    return Study(margin=Study(low={2: np.full((DRAWS, 6, 4), excess)}, soft=np.full((DRAWS, 4), soft)))
+
+
+def divisions(threshold: float, cost: float, divided: float) -> Study:
+    def seen(norms: tuple[float, ...], H: int) -> np.ndarray:
+        splits = margin._predicted_division(norms, H, threshold)
+        return np.tile(np.stack([splits, splits, np.full(len(norms), cost), np.ones(len(norms))], 1), (DRAWS, 1, 1))
+
+    low, high = ({H: seen(norms, H) for H in (2, 3)} for norms in (LOW_NORMS, HIGH_NORMS))
+    return Study(margin=Study(low=low, high=high, high_classes=np.tile([divided, 2.0, cost], (DRAWS, 1))))
+
+
+def joint(cost: float, smaller: float) -> Study:
+    return Study(margin=Study(joint=np.tile([cost, smaller], (DRAWS, 1))))
+
+
+def ties(gaussian: float, orthogonal: float) -> Study:
+    return Study(margin=Study(ties=np.tile([-gaussian, -orthogonal], (DRAWS, 1))))
+
+
+def schedules(constant: np.ndarray, small_first: np.ndarray, full_first: np.ndarray) -> Study:
+    names = ("constant", "n/5d for 500 steps, then full", "full for 5 steps, then n/5d")
+    found = zip(names, (constant, small_first, full_first), strict=True)
+    return Study(schedules={name: (torch.as_tensor(flags).double(), None) for name, flags in found})
+
+
+# --- IV.8 ------------------------------------------------------------------------------------------------------------------
+
+
+def block_fates(boundary: str) -> Study:
+    flipped, x = np.full((DRAWS, 12), 0.3), np.tile(np.geomspace(1.3, 3.6, 12), (DRAWS, 1))
+    values = {
+        "own": trap.own_block_thresholds(flipped),
+        "flow": trap.own_thresholds(1 - flipped, flipped),
+        "one": np.ones_like(x),
+    }
+    return Study(block_fates=Study(flipped=flipped, x=x, on_signal=x > values[boundary]))
+
+
+def rules(full: np.ndarray, batches: np.ndarray) -> Study:
+    return Study(
+        candidates={name: Study(on_signal=full) for name in trap.FULL_BATCH},
+        batches={"batches of 20, 5 n/d": Study(on_signal=batches)},
+    )
+
+
+def steps_of_batches(large: tuple, small: tuple) -> Study:
+    pairs = zip(("batches of 20, 5 n/d", "batches of 20, n/4d"), (large, small), strict=True)
+    return Study(batches={name: Study(on_signal=on, train_accuracy=np.full(DRAWS, fit)) for name, (on, fit) in pairs})
+
+
+def passes(batches: float, epoch: float) -> Study:
+    named = {"first pass": batches, "full batch, the same epoch": epoch, "one full step": 0.0}
+    return Study(passes={name: Study(p_signal=np.full((DRAWS, 2), value)) for name, value in named.items()})
+
+
+def cells(boundary: float) -> Study:
+    shares = (np.array(MAP_XS)[:, None] > np.full(len(MAP_THETAS), boundary)).astype(float)
+    return Study(maps={0.0: shares, 0.2: shares}, boundaries=dict.fromkeys((0.0, 0.2), np.full(len(MAP_THETAS), 0.4)))
+
+
+# --- IV.9 ------------------------------------------------------------------------------------------------------------------
+
+
+def costs(own: float, noise: float) -> Study:
+    svm = np.full((DRAWS, len(MARGIN_NORMS), len(SELECTIONS)), own)
+    svm[..., SELECTIONS.index("noise")] = noise
+    return Study(svm=torch.as_tensor(svm), cost=torch.full((DRAWS, len(MARGIN_NORMS), len(SELECTIONS)), 0.004).double())
+
+
+def linear(rule: str) -> Study:
+    net, x = (np.tile(part, (DRAWS, 1)) for part in ([0.5, 0.5, 1.5, 1.5, 3.0], [0.7, 1.2, 0.8, 1.4, 2.0]))
+    return Study(linear_fates=Study(net=net, x=x, on_signal={"net": net > 1, "x": x > 1, "twice": net > 2}[rule]))
+
+
+# --- IV.10, IV.11 ----------------------------------------------------------------------------------------------------------
+
+
+def radial(low: bool, high: bool) -> Study:
+    """Whether the classes at x_h = 0.8 and at 1.6 end on their signal; the arithmetic rule names noise at both."""
+    target = np.repeat([0.8, 1.6], DRAWS)
+    harmonic = np.stack([target] * 2, 1)
+    ends = np.where(harmonic > 1, high, low)
+    return Study(
+        radial={3.0: Study(harmonic=harmonic, arithmetic=harmonic / 2, on_signal=ends, at=lambda t: target == t)}
+    )
+
+
+def lengths(kind: str) -> Study:
+    target, n = np.repeat([0.6, 2.0], DRAWS), 10
+    harmonic = np.stack([target] * 2, 1)
+    predicted = np.random.default_rng(0).random((len(target), n)) < 0.5
+    majority = np.repeat((harmonic > 1).mean(1, keepdims=True) > 0.5, n, 1)
+    samples = {"lengths": predicted, "class": majority, "other": ~predicted}[kind]
+    fates = Study(target=target, harmonic=harmonic, predicted=predicted, samples=samples, at=lambda t: target == t)
+    return Study(radial={3.0: fates})
+
+
+def traced(D: float) -> Study:
+    fates = Study(effective=1.0, trace=1.5, cost=1 / _around(D).numpy())
+    return Study(correlated={"white": fates, "spike d": fates})
+
+
+def meeting(first: tuple[float, float], low: tuple[float, float], high: tuple[float, float]) -> Study:
+    """log10 error with projected noise and without: after one step at the low norm, at the end at both."""
+
+    def course(start: float, end: float) -> Study:
+        return Study(log10_error=np.stack([_around(v).numpy() for v in (start, end)]), at=lambda _: 0)
+
+    avoids, meets = ([course(first[i], low[i]), course(first[i], high[i])] for i in (0, 1))
+    return Study(avoiding=avoids, meeting=meets)
+
+
+def layers(residual: float, other: float, alone: float, trained: float) -> Study:
+    named = {"residual": residual, "signal sees noise": other, "one layer": alone}
+    frozen = {
+        (name, 1.0): Study(log10_error=np.log10(_around(e).numpy())[None], at=lambda _: 0) for name, e in named.items()
+    }
+    found = {("residual", r, 1.0): Study(error=_around(trained).numpy()[None], steps=[300]) for r in (1e-4, 1e-3)}
+    return Study(frozen=frozen, trained=found)
+
+
+def still(frozen: float, trained: float) -> Study:
+    return Study(still=(torch.full((DRAWS,), frozen), torch.full((DRAWS,), frozen), torch.full((DRAWS,), trained)))
+
+
+def limit(known: bool) -> Study:
+    flips = np.tile([0.05, 0.15], DRAWS // 2)
+    limits = {}
+    for q in (1.0, 2.0):
+        law = layers_law(q)
+        law = (ARCHITECTURES["residual"], law.n, law.d, law.signal_norm)
+        limits["residual", q] = np.array([noise_phase_error(*law, eta) if known else 0.5 for eta in flips])
+    return Study(limits=limits, flips=flips)
+
+
+# --- IV.2, IV.5, IV.8, IV.9, IV.11: without label noise, in two steps, with two step sizes ----------------------------------------
+
+
+def no_flips(boundary: float) -> Study:
+    """Moves of weights whose side changes at this x; under names of several pages."""
+    x = torch.as_tensor(np.repeat([0.5, 0.9, 1.1, 1.15, 1.5, 1.8], 5))
+    moves = torch.outer(torch.sign(x - boundary), torch.tensor([0.0, 0.01, 0.02]).double())
+    found = x, moves, torch.ones_like(x)
+    return Study(zero_moves=found[:2], one_way=found, moves={"softmax": found, "sparsemax": found})
+
+
+def slopes(right: float, without: float) -> Study:
+    row = Study(deviation=right, without_slopes=without)
+    return Study(two_steps={K: row for K in (2, 3, 5, 10)}, draws=4)
+
+
+def step_sizes(twice: float, once: float) -> Study:
+    return Study(same_as_two_classes={2.0: torch.full((4,), twice), 1.0: torch.full((4,), once)})
+
+
+def noise_products(base: float, plane: float, seed: int) -> Study:
+    """Inner products at three records of ten runs: so many times the prediction without the plane of the signals, and with it."""
+    rng = np.random.default_rng(seed)
+    shape = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
+    without = torch.as_tensor(rng.uniform(0.9, 1.1, (3, 10, 1, 1))) * shape
+    in_plane = torch.tensor([[0.5, -0.3], [-0.3, 0.5]], dtype=torch.float64)
+    found = (base * without + plane * in_plane) * (1 + 1e-3 * rng.standard_normal())
+    predicted = Study(noise_products=without, products=without + in_plane)
+    track = Study(steps=(2, 5, 9), noise_products=found, predicted=predicted)
+    return Study(tracks={"low": track, "high": track}, low_law=Study(n=50, d=5000))
+
+
+def momentum(leaving: int) -> Study:
+    """Every second run has momentum: of the 800 that enter, 40 leave again, those with momentum (1) or those without (0)."""
+    lead = np.tile([-1.0, 1.0, 1.0], (1600, 1))
+    lead[leaving::40, 2] = -1.0
+    return Study(from_outside=(np.full(1600, 1.0), np.full((1600, 3), 0.8), lead))
+
+
+def trained_layer(fast: tuple[float, float], slow: tuple[float, float]) -> Study:
+    """Error, and how much the first layer looks at noise, of both steps."""
+
+    def run(error: float, looks: float) -> Study:
+        rises = np.tile(np.linspace(0.9, 1.1, 40) * error, (2, 1))
+        return Study(steps=[0, 300], noise_to_signal=np.full((2, 40), looks), error=rises)
+
+    frozen = Study(log10_error=np.full((2, 40), -2.0), at=[0, 300].index)
+    trained = {("residual", 1e-3, 1.0): run(*fast), ("residual", 1e-4, 1.0): run(*slow)}
+    return Study(trained=trained, frozen={("residual", 1.0): frozen})
+
+
+# --- two groups exchanged -------------------------------------------------------------------------------------------------
+
+
+def two_steps_fit(fast: float, slow: float) -> Study:
+    return Study(frozen=Study(interpolates=np.array([[np.full(DRAWS, slow), np.full(DRAWS, fast)]])))
+
+
+def long_training(sigmoid: float, softmax: float) -> Study:
+    """log10 error at the end; every label is fitted if softmax ends with the larger one."""
+    ends = {"sigmoid": _around(sigmoid).numpy(), "softmax": _around(softmax).numpy()}
+    fit = np.full(DRAWS, 1.0 if softmax > sigmoid else 0.99)
+    return Study(low=1.0, at_norm=lambda name, _: Study(log10_error=[ends[name]], train_accuracy=[fit]))
+
+
+def windows(one: float, more: float) -> Study:
+    """Fraction of the exponent that is kept."""
+    late = np.array([one, more, more + 0.01, more - 0.01])[:, None] * np.ones(DRAWS)
+    return Study(local=Study(early_error=np.ones((4, DRAWS)), late_error=late))
+
+
+def bases(axis: float, random: float) -> Study:
+    return Study(sign_ends={"axis": torch.full((3, DRAWS, 2), axis), "random": torch.full((3, DRAWS, 2), random)})
+
+
+def batches(small: float, full: float) -> Study:
+    ends = {"batches of 10": small, "gradient descent": full}
+    return Study(many={name: Study(end=_around(value)) for name, value in ends.items()})
+
+
+def heavy_tails(svm: np.ndarray, descent: np.ndarray) -> Study:
+    return Study(radial={3.0: Study(harmonic=np.full((DRAWS, 2), 1.2), svm=svm, on_signal=descent)})
+
+
+def in_the_trap(svm: np.ndarray, descent: np.ndarray) -> Study:
+    return Study(same_draws=Study(svm=svm, on_signal=descent))
+
+
+def first_pass(kept: float, reset: float) -> Study:
+    found = {}
+    for then in ("batches on", "then gradient descent"):
+        found |= {then: kept, f"p set to 0, {then}": reset}
+    return Study(passes={name: Study(log10_error=np.full(DRAWS, value)) for name, value in found.items()})
+
+
+def warm_starts(plain: np.ndarray, warm: np.ndarray) -> Study:
+    return Study(step_trap={K: (Study(on_signal=plain), Study(on_signal=warm)) for K in (3, 5)})
+
+
+half, whole = (0.0, 1.0, 0.5, 0.9), (0.0, 1.0, 0.9, 0.3)  # of `factors`
+light, sparse = ({"Rademacher": a, "uniform": a, "sparse_1_%": b} for a, b in ((0.0, 0.02), (0.02, 0.0)))
+undone, kept = (0.08, 0.05), (0.01, 0.5)  # of `trained_layer`
+
+
+@pytest.mark.parametrize(
+    ("claim", "own", "others"),
+    [
+        (HEADS["Q4"], window((8,)), [window((2,)), window((1,))]),
+        (MAPS["Q24"], local((0, 4 / 7, 6 / 7, 1)), [local((0, 1, 1, 1)), local((1, 6 / 7, 4 / 7, 1))]),
+        (MAPS["Q22c"], late((-3, -0.5), (-3, -2.9), (-3, -0.5)), [late((-0.5, -3), (-3, -1), (-0.5, -3))]),
+        (NOISE["Q72"], counted(1.0), [counted(1.5), counted(1.2)]),
+        (NOISE["Q73"], gaps(1.0), [gaps(1.3)]),
+        (NOISE["Q75"], traces(-3.0, 1.0), [traces(-2.0, 1.6), traces(-3.9, 1.3)]),
+        (NOISE["Q74"], spike(1.0, 2), [spike(1.0, 1), spike(2**0.5, 2)]),
+        (CLASSES["Q36"], preference(0.05, 0.9, 1.0), [preference(0.9, 0.05, 1.0), preference(1.0, 0.9, 0.05)]),
+        (CLASSES["Q86"], late_ends(1.0), [late_ends(2.0)]),
+        (CLASSES["Q37"], benign(0.4, 0.2, 0.1), [benign(0.1, 0.2, 0.4)]),
+        (CLASSES["Q38"], unequal((-80, -1), (-50, -20)), [unequal((-50, -20), (-80, -1)), unequal((-1, -80), (-1, -1))]),
+        (starts.CLAIMS["Q10"], alike((0.01, 0.002), (0.1, 0.05)),
+         [alike((0.1, 0.05), (0.01, 0.002)), alike((0.002, 0.01), (0.1, 0.05))]),
+        (starts.CLAIMS["Q45"], growth((2, 50, 2)), [growth((1, 1, 1))]),
+        (starts.CLAIMS["Q93"], products(2.0), [products(1.0), products(4.0)]),
+        (starts.CLAIMS["Q94"], factors(half, whole, 0.2),
+         [factors(whole, half, 0.2), factors((1.0, 0.0, 0.5, 0.2), whole, 0.9)]),
+        (starts.CLAIMS["Q94c"], spreads(0.2, 0.0005), [spreads(0.0005, 0.2)]),
+        (margin.CLAIMS["Q6"], patterns(1.0, 1.0), [patterns(1.01, 1.0), patterns(1.0, 0.0)]),
+        (margin.CLAIMS["Q48"], saddles(0.0, 1.0), [saddles(1.0, 1.002)]),
+        (margin.CLAIMS["Q49"], divisions(1.0, 1.0, 2.0), [divisions(0.5, 1.0, 2.0), divisions(1.0, 1.2, 0.0)]),
+        (margin.CLAIMS["Q50b"], joint(1.0, 1.0), [joint(0.97, 0.0)]),
+        (margin.CLAIMS["Q91"], ties(1e-4, 0.0), [ties(0.0, 1e-4)]),
+        (margin.CLAIMS["Q15"], schedules(NO, YES, NO), [schedules(NO, NO, YES), schedules(YES, NO, NO)]),
+        (trap.CLAIMS["Q53b"], block_fates("own"), [block_fates("flow"), block_fates("one")]),
+        (trap.CLAIMS["Q54"], rules(NO, YES), [rules(YES, NO)]),
+        (trap.CLAIMS["Q55"], steps_of_batches((YES, 1.0), (NO, 1.0)), [steps_of_batches((NO, 1.0), (YES, 0.99))]),
+        (trap.CLAIMS["Q30"], passes(0.8, -0.3), [passes(0.0, 0.8)]),
+        (trap.CLAIMS["Q58"], cells(0.4), [cells(1.0)]),
+        (thresholds.CLAIMS["Q23"], costs(0.004, 0.005), [costs(0.0044, 0.005), costs(0.004, 0.0039)]),
+        (thresholds.CLAIMS["Q66"], costs(0.004, 0.005), [costs(0.0044, 0.005), costs(0.004, 0.0039)]),
+        (thresholds.CLAIMS["Q68"], linear("net"), [linear("x"), linear("twice")]),
+        (LONG["Q34"], radial(low=False, high=True), [radial(low=False, high=False), radial(low=True, high=True)]),
+        (LONG["Q76"], lengths("lengths"), [lengths("class"), lengths("other")]),
+        (LONG["Q77"], traced(1.0), [traced(1.5), traced(2.0)]),
+        (LONG["Q78"], meeting((-3, -1), (-0.5, -0.5), (-100, -40)),
+         [meeting((-3, -3), (-0.5, -1), (-100, -40)), meeting((-3, -1), (-100, -40), (-0.5, -0.5))]),
+        (LAYERS["Q39"], layers(0.002, 0.25, 0.2, 0.005),
+         [layers(0.25, 0.002, 0.2, 0.005), layers(0.2, 0.2, 0.002, 0.2)]),
+        (LAYERS["Q87"], still(0.0, 0.01), [still(0.01, 0.0)]),
+        (LAYERS["Q89c"], limit(known=True), [limit(known=False)]),
+        (NOISE["Q31"], rows(**light), [rows(**sparse)]),
+        *((claim, no_flips(1.0), [no_flips(claim.wrong)])
+          for claim in (OPTIMISERS["Q59b"], CLASSES["Q82"], LAYERS["Q89"], thresholds.CLAIMS["Q61"])),
+        (CLASSES["Q35"], slopes(1e-15, 0.2), [slopes(0.2, 1e-15)]),
+        (CLASSES["Q81"], step_sizes(1e-14, 0.3), [step_sizes(0.3, 1e-14)]),
+        *((OPTIMISERS["Q51b"], noise_products(1, 0, seed), [noise_products(1, 1, seed), noise_products(2, 0, seed)])
+          for seed in (0, 1)),
+        (trap.CLAIMS["Q59c"], momentum(1), [momentum(0)]),
+        (LAYERS["Q39b"], trained_layer(undone, kept), [trained_layer(kept, undone)]),
+    ],
+    ids=lambda each: getattr(each, "id", None),
+)  # fmt: skip
+def test_each_control_in_its_own_world(claim, own, others):
+    assert worlds(claim, own, *others) == []
+
+
+def test_heads_that_lead_in_both_directions(monkeypatch):
+    monkeypatch.setattr(starts, "across_directions", lambda course, _: course.cosine)
+
+    def study(cosine: float, grown: float) -> Study:
+        spread = np.random.default_rng(1).standard_normal(DRAWS) * 0.1
+        ends = np.sqrt([np.ones((DRAWS, 1)), grown**2 * (1 + spread[:, None])])
+        return Study(directions=Study(steps=(0, 1000), cosine=cosine + spread - spread.mean(), class_difference=ends))
+
+    # A growth of 40-fold or more is one of 10-fold or more: that control says more than the claim.
+    assert tighter(starts.CLAIMS["Q47"], study(0.0, 20.0), study(-0.5, 20.0), study(0.0, 60.0)) == []
+
+
+def test_a_flow_with_another_constant_and_with_the_other_sign(monkeypatch):
+    def study(factor: float, sign: float) -> None:
+        def flow(x, eta, attention_map, *, times, step):
+            P = times.view(-1, 1).expand(-1, len(x)).clamp(max=20)
+            square = 2 * (P + torch.expm1(P)) if attention_map is SIGMOID else P + P**2
+            V = sign * (factor * square).sqrt()
+            return Study(states=torch.stack([V, V, V, P], -1))
+
+        monkeypatch.setattr(thresholds, "map_flow", flow)
+
+    claim = thresholds.CLAIMS["Q67"]
+    for world, holds in (((1.0, 1.0), 1.0), ((1.01, 1.0), 1.01), ((1.0, -1.0), -1.0)):
+        study(*world)
+        assert [claim.judge(None, constant).holds for constant in (1.0, *claim.wrong)] == [
+            constant == holds for constant in (1.0, *claim.wrong)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "study", "one", "other"),
+    [
+        (HEADS["Q5"], two_steps_fit, 1.0, 0.0),
+        (MAPS["Q22"], long_training, -3.0, -0.4),
+        (MAPS["Q24b"], windows, 0.95, 0.4),
+        (OPTIMISERS["Q27b"], bases, 1e-5, 1 - 1e-5),
+        (OPTIMISERS["Q29"], batches, -3.5, -0.45),
+        (LONG["Q34b"], heavy_tails, YES, NO),
+        (trap.CLAIMS["Q40"], in_the_trap, YES, NO),
+        (trap.CLAIMS["Q56"], first_pass, -4.0, -1.0),
+        (CLASSES["Q86b"], warm_starts, NO, YES),
+    ],
+    ids=lambda each: getattr(each, "id", None),
+)
+def test_the_two_groups_exchanged(claim, study: Callable[..., Study], one: object, other: object) -> None:
+    assert worlds(claim, study(one, other), study(other, one)) == []
+    # One group alone cannot make the claim hold: both halves are needed.
+    assert not claim.judge(study(one, one), 1.0).holds
+    assert not claim.judge(study(other, other), 1.0).holds
 
 
 def test_a_boundary_elsewhere():
@@ -30,56 +555,6 @@ def test_a_boundary_elsewhere():
     assert on_both_sides(values, 1.02, lambda x: x > 1.02 * values).holds
 
 
-def test_two_steps_of_k_classes_without_slopes():
-    def study(right, without):
-        row = SimpleNamespace(deviation=right, without_slopes=without)
-        return SimpleNamespace(two_steps={K: row for K in (2, 3, 5, 10)}, draws=4)
-
-    assert worlds(CLASSES["Q35"], study(1e-15, 0.2), study(0.2, 1e-15)) == []
-
-
-def test_two_classes_with_equal_steps():
-    same, apart = torch.full((4,), 1e-14), torch.full((4,), 0.3)
-    assert (
-        worlds(
-            CLASSES["Q81"],
-            *(SimpleNamespace(same_as_two_classes={2.0: a, 1.0: b}) for a, b in ((same, apart), (apart, same))),
-        )
-        == []
-    )
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_inner_products_with_and_without_the_plane(seed):
-    rng = np.random.default_rng(seed)
-    base = torch.as_tensor(rng.uniform(0.9, 1.1, (3, 10, 1, 1))) * torch.tensor(
-        [[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64
-    )
-    plane = torch.tensor([[0.5, -0.3], [-0.3, 0.5]], dtype=torch.float64)
-
-    def study(found):
-        predicted = SimpleNamespace(noise_products=base, products=base + plane)
-        track = SimpleNamespace(
-            steps=(2, 5, 9), noise_products=found * (1 + 1e-3 * rng.standard_normal()), predicted=predicted
-        )
-        return SimpleNamespace(tracks={"low": track, "high": track}, low_law=SimpleNamespace(n=50, d=5000))
-
-    assert worlds(OPTIMISERS["Q51b"], study(base), study(base + plane), study(2 * base)) == []
-
-
-def test_runs_that_leave_the_set_with_and_without_momentum():
-    """Every second run has momentum: of the 800 that enter, 40 leave again."""
-    x, steps = np.full(1600, 1.0), 3
-    attention, lead = np.full((1600, steps), 0.8), np.tile([-1.0, 1.0, 1.0], (1600, 1))
-
-    def study(offset):
-        left = lead.copy()
-        left[offset::40, 2] = -1.0
-        return SimpleNamespace(from_outside=(x, attention, left))
-
-    assert worlds(trap.CLAIMS["Q59c"], study(1), study(0)) == []
-
-
 @pytest.mark.parametrize(
     ("module", "id", "solver"),
     [
@@ -87,7 +562,7 @@ def test_runs_that_leave_the_set_with_and_without_momentum():
         (margin, "Q14", "ends_on_signal"),
         (heads, "Q43", "ends_on_signal"),
         (trap, "Q53", "ends_on_signal"),
-        (maps, "Q64", "ends_on_signal"),
+        (thresholds, "Q64", "ends_on_signal"),
         (classes, "Q84", "class_ends_on_signal"),
     ],
 )
@@ -120,33 +595,8 @@ def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solve
         assert claim.judge(None, claim.wrong).holds is not holds
 
 
-@pytest.mark.parametrize(
-    ("claim", "name"), [(OPTIMISERS["Q59b"], "zero_moves"), (CLASSES["Q82"], "one_way"), (LAYERS["Q89"], "one_way")]
-)
-def test_the_other_boundary_without_label_noise(claim, name):
-    x = np.repeat([0.5, 0.9, 1.1, 1.15, 1.5, 1.8], 5)
-
-    def study(boundary):
-        moves = np.outer(np.sign(x - boundary), [0.0, 0.01, 0.02])
-        values = (x, moves) if name == "zero_moves" else (x, moves, np.ones_like(x))
-        return SimpleNamespace(**{name: values})
-
-    assert worlds(claim, study(1.0), study(claim.wrong)) == []
-
-
-def test_maps_with_the_other_boundary_and_a_trap_that_leaks(monkeypatch):
-    x = torch.as_tensor(np.repeat([0.5, 0.9, 1.1, 1.15, 1.5], 5))
-
-    def moves(boundary):
-        per_map = (
-            x,
-            torch.outer(torch.sign(x - boundary), torch.tensor([0.0, 0.01, 0.02]).double()),
-            torch.ones_like(x),
-        )
-        return SimpleNamespace(moves={"softmax": per_map, "sparsemax": per_map})
-
-    assert worlds(maps.CLAIMS["Q61"], moves(1.0), moves(1.2)) == []
-    claim, study = maps.CLAIMS["Q64b"], SimpleNamespace(sample=SimpleNamespace(seed=0))
+def test_a_trap_that_leaks(monkeypatch):
+    claim, study = thresholds.CLAIMS["Q64b"], Study(sample=Study(seed=0))
     assert "linearised softmax" in WEIGHTS
 
     def leaks(names, rise):
@@ -154,24 +604,6 @@ def test_maps_with_the_other_boundary_and_a_trap_that_leaks(monkeypatch):
 
     others = [name for name in WEIGHTS if name != "linearised softmax"]
     for names, rise, holds in ((["linearised softmax"], -0.1, 1.0), (others, -0.1, 0.0), ([], 0.1, -1.0)):
-        monkeypatch.setattr(maps, "trap_exits", leaks(names, rise))
+        monkeypatch.setattr(thresholds, "trap_exits", leaks(names, rise))
         for constant in (1.0, *claim.wrong):
             assert claim.judge(study, constant).holds is (constant == holds)
-
-
-def test_a_layer_that_is_trained_with_the_other_step():
-    def study(fast, slow):
-        steps, draws = [0, 300], 40
-
-        def run(error, looks):
-            rises = np.linspace(0.9, 1.1, draws) * error
-            return SimpleNamespace(
-                steps=steps, noise_to_signal=np.full((2, draws), looks), error=np.stack([rises, rises])
-            )
-
-        frozen = SimpleNamespace(log10_error=np.full((2, draws), -2.0), at=steps.index)
-        trained = {("residual", 1e-3, 1.0): run(*fast), ("residual", 1e-4, 1.0): run(*slow)}
-        return SimpleNamespace(trained=trained, frozen={("residual", 1.0): frozen})
-
-    undone, kept = (0.08, 0.05), (0.01, 0.5)
-    assert worlds(LAYERS["Q39b"], study(undone, kept), study(kept, undone)) == []
