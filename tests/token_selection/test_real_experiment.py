@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnbook.token_selection.real_data import digits, experiment
-from attnbook.token_selection.real_data.digits import digits_study, hold_heads, one_thread
+from attnbook.token_selection.real_data.digits import digits_study, hold_heads
 from attnbook.token_selection.real_data.experiment import new_linear_head, noise_study, verdict, verdict_range
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.preparing import prepare
@@ -227,14 +227,14 @@ def test_a_run_that_left_its_stored_row_is_seen(tiny, tmp_path, monkeypatch):
     assert digits_study(SHAPE, **TINY).drift == pytest.approx(0.125)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_held_heads_start_from_the_backbone_itself():
     plan = replace(PLANS["digits"], phase1=200, pool=40, test=60, epochs=2, shape=digits._plan_shape(SHAPE))
-    with one_thread():
-        setup = prepare("digits", 3, plan=plan)
-        own = setup.test.finish.own_selection()
-        held = hold_heads(setup, 2)
-        attention = setup.test.attention(own)[0]
-        own_logits = setup.test.logits(own)[0]
+    setup = prepare("digits", 3, plan=plan)
+    own = setup.test.finish.own_selection()
+    held = hold_heads(setup, 2)
+    attention = setup.test.attention(own)[0]
+    own_logits = setup.test.logits(own)[0]
     torch.testing.assert_close(held.test.logits_of(attention[:, :2]), own_logits, rtol=1e-4, atol=1e-5)
     accuracy = (own_logits.argmax(-1) == setup.test_labels).double().mean().item()
     assert accuracy == pytest.approx(setup.head_only)

@@ -12,28 +12,23 @@ from pathlib import Path
 import numpy as np
 
 from attnbook.draws import Estimate, mean
-from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.sets_study import N, copying_loss, fit_of, fraction_of, fractions_at_equal_fit
-from attnbook.token_selection.real_data.tables import ResultTable, read_table, stored_tables
+from attnbook.token_selection.real_data.sets_study import (
+    Measured,
+    N,
+    classes_of,
+    copying_loss,
+    fractions_at_equal_fit,
+)
+from attnbook.token_selection.real_data.tables import read_table, stored_tables
 from attnbook.token_selection.real_data.trial import trial_of, two_way
 
 WHOLE, FEWER, MIXED = "whole", "20 channels", "with noise"
 FOUND_ON = "cifar10"  # the claims were formed there and are judged on the other sets
 
 
-@dataclass(frozen=True)
-class Varied:
-    """One stored table: a data set, what became of its tokens, and the confidence of the frozen head."""
-
-    data: str
-    tokens: str
-    confidence: float
-    table: ResultTable
-
-    def lost(self) -> np.ndarray:
-        """Fraction of copying at n = N by seed, (R,); see `sets_study`."""
-        return fraction_of(self.table, N)
+class Varied(Measured):
+    """A network with the confidence of its head and its tokens as the key of `Causes.networks` says, at n = N."""
 
     def _accuracy(self) -> np.ndarray:
         """After training, (R, E)."""
@@ -41,7 +36,7 @@ class Varied:
 
     def room(self) -> np.ndarray:
         """u without wrong labels, by seed, (R,)."""
-        return copying_loss(self._accuracy()[:, 0], len(DATA_SETS[self.data].class_names))
+        return copying_loss(self._accuracy()[:, 0], classes_of(self.table))
 
     def clean(self) -> Estimate:
         """u without wrong labels, mean over seeds."""
@@ -55,14 +50,6 @@ class Varied:
     def fraction(self) -> Estimate:
         """F, mean over seeds."""
         return mean(self.lost())
-
-    def fit(self) -> np.ndarray:
-        """Fraction of the wrong labels that is memorised, by seed, (R,)."""
-        return fit_of(self.table, N)
-
-    def above_chance(self) -> Estimate:
-        """u of the frozen network before query and key are replaced, mean over seeds: 1 perfect, 0 a guess."""
-        return mean(copying_loss(self.table.values("head_only", N), len(DATA_SETS[self.data].class_names)))
 
 
 @dataclass(frozen=True)
@@ -113,7 +100,5 @@ def causes(folder: str | Path | None = None) -> Causes:
         if plan.fixed == "lite0" and plan.confidence:
             kept = plan.shape["features"]
             tokens = MIXED if plan.mixed else WHOLE if kept == 1280 else f"{kept} channels"
-            found[plan.data, tokens, plan.confidence] = Varied(
-                plan.data, tokens, plan.confidence, read_table(name, folder)
-            )
+            found[plan.data, tokens, plan.confidence] = Varied(read_table(name, folder))
     return Causes(found)

@@ -8,8 +8,7 @@ because they use one thread. A seed takes about a quarter of a minute, so `table
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +24,7 @@ from attnbook.token_selection.real_data.reach import free_heads, reachable_by_on
 from attnbook.token_selection.real_data.setups import Setup, scale_head
 from attnbook.token_selection.real_data.vit import ViTShape
 from attnlib import checks
+from attnlib.device import one_thread
 from bookkit.files import written_aside
 from bookkit.parser import answered
 
@@ -73,17 +73,6 @@ class DigitsStudy:
 def _stack(runs: list[NoiseStudy], what: str) -> torch.Tensor:
     values = [getattr(run, what) for run in runs]
     return torch.stack([torch.as_tensor(value, dtype=torch.float64) for value in values])
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch on one thread inside: sums are then added in one order, and a run can be repeated bit by bit."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @torch.no_grad()
@@ -149,8 +138,7 @@ def digits_study(
     }  # fmt: skip
     kept = _stored(settings, STORED) if read and STORED.is_file() else {}
     here = [s for i, s in enumerate(every) if s not in kept or i < live]
-    with one_thread():
-        found = kept | {s: _train_seed(s, settings) for s in here}
+    found = kept | {s: _train_seed(s, settings) for s in here}
     drift = [found[s].distance(kept[s]) for s in here if s in kept]
     return DigitsStudy(
         shape=shape,
@@ -184,6 +172,7 @@ class _Seed:
         return max(float((a.test_accuracy - b.test_accuracy)[:, -1].abs().max()) for a, b in pairs)
 
 
+@one_thread
 def _train_seed(seed: int, settings: Mapping[str, Any]) -> _Seed:
     phase1, pool, test = settings["parts"]
     plan = replace(

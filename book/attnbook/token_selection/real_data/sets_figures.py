@@ -5,8 +5,7 @@ from typing import Any
 from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.causes import MIXED, WHOLE, Causes
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
-from attnbook.token_selection.real_data.loaders import DATA_SETS
-from attnbook.token_selection.real_data.sets_study import SETS, N, Network, SetsStudy, copying_loss, published_fraction
+from attnbook.token_selection.real_data.sets_study import SETS, Network, SetsStudy, published_fraction
 from bookkit.figures import COLOURS
 
 BACKBONE_COLOURS = {"small ViT": "clean", "random features": "noise", "MiniLM": "signal"}
@@ -97,8 +96,9 @@ def draw_causes(left: Any, right: Any, study: SetsStudy, varied: Causes) -> None
     """
     for network in study.networks.values():
         style = {"fmt": _MARKS[network.data], "markersize": 5, "alpha": 0.6}
-        u = copying_loss(network.table.values("head_only", N), len(DATA_SETS[network.data].class_names))
-        _point(left, mean(u), mean(network.lost_when_scaled()), "bound", markerfacecolor="white", **style)
+        _point(
+            left, network.above_chance(), mean(network.lost_when_scaled()), "bound", markerfacecolor="white", **style
+        )
         _point(right, 1.0, mean(network.lost_when_scaled()), "bound", markerfacecolor="white", **style)
         _point(right, network.statistic("confidence").mean(), mean(network.lost()), "bound", **style)
     named = set()

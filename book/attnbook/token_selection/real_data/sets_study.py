@@ -12,12 +12,12 @@ u is the accuracy above chance, 1 for a perfect classifier and 0 for a guess. Th
 (sums before the quotient: with two classes and few test samples the quotients of single noise levels are mostly noise).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from attnbook.draws import Estimate
+from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.effective import Effective, read_effective
 from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
@@ -59,12 +59,30 @@ def published_fraction(name: str, n: int, eta: float = 0.2) -> Estimate | None:
 
 
 @dataclass(frozen=True)
-class Network:
+class Measured:
+    """One stored table in the terms of the module's text."""
+
+    table: ResultTable
+
+    def lost(self, n: int = N) -> np.ndarray:
+        """F by seed, (R,)."""
+        return fraction_of(self.table, n)
+
+    def fit(self, n: int = N) -> np.ndarray:
+        """Fraction of all wrong labels of a seed that is memorised, over eta > 0: (R,)."""
+        return fit_of(self.table, n)
+
+    def above_chance(self) -> Estimate:
+        """u of the frozen network before query and key are replaced, mean over seeds: 1 perfect, 0 a guess."""
+        return mean(copying_loss(self.table.values("head_only", N), classes_of(self.table)))
+
+
+@dataclass(frozen=True)
+class Network(Measured):
     """A data set on a backbone: its table, that with the head scaled to confidence 1, and, by seed, what its frozen network is."""
 
     data: str
     backbone: str
-    table: ResultTable
     scaled: ResultTable
     frozen: tuple[Effective, ...]
 
@@ -72,17 +90,9 @@ class Network:
     def label(self) -> str:
         return f"{SETS[self.data]}, {self.backbone}"
 
-    def lost(self, n: int = N) -> np.ndarray:
-        """F by seed, (R,). See the module's text."""
-        return fraction_of(self.table, n)
-
-    def fit(self, n: int = N) -> np.ndarray:
-        """Fraction of all wrong labels of a seed that is memorised, over eta > 0: (R,)."""
-        return fit_of(self.table, n)
-
     def lost_by_linear_head(self, n: int = N) -> np.ndarray:
         """F of a new linear head on the frozen features, trained on the same labels: (R,)."""
-        return _fraction(self.table.values("linear_head", n), self.table)
+        return fraction_of_copying(self.table.values("linear_head", n), self.table.noise_levels, classes_of(self.table))
 
     def lost_when_scaled(self) -> np.ndarray:
         """F at n = N with the head scaled to confidence 1: (R,)."""
@@ -101,11 +111,19 @@ class Network:
         return np.array([getattr(one, what) for one in self.frozen])
 
 
-def _fraction(accuracy: np.ndarray, table: ResultTable) -> np.ndarray:
-    """F of accuracies (R, E), the first without noise."""
-    classes = len(DATA_SETS[PLANS[table.name].data or table.name].class_names)
-    lost = (accuracy[:, :1] - accuracy[:, 1:]).sum(1)
-    return lost / (sum(table.noise_levels) * copying_loss(accuracy[:, 0], classes))
+def classes_of(table: ResultTable) -> int:
+    """Number of classes of a table's data set."""
+    return len(DATA_SETS[PLANS[table.name].data or table.name].class_names)
+
+
+def fraction_of_copying(accuracy: np.ndarray, noise_levels: Sequence[float], classes: int) -> np.ndarray:
+    """F by seed, (R, ...), of accuracies (R, E, ...), the first without noise."""
+    return (accuracy[:, :1] - accuracy[:, 1:]).sum(1) / (sum(noise_levels) * copying_loss(accuracy[:, 0], classes))
+
+
+def fraction_of(table: ResultTable, n: int) -> np.ndarray:
+    """F by seed of any stored table, (R,). See the module's text."""
+    return _lost_path(table, n)[:, -1]
 
 
 def fit_of(table: ResultTable, n: int) -> np.ndarray:
@@ -113,17 +131,17 @@ def fit_of(table: ResultTable, n: int) -> np.ndarray:
     return _fit_path(table, n)[:, -1]
 
 
-def _fit_path(table: ResultTable, n: int = N) -> np.ndarray:
+def _fit_path(table: ResultTable, n: int) -> np.ndarray:
     """Fraction of all wrong labels that is memorised, at every recorded step: (R, S)."""
     eta = np.array(table.noise_levels)[1:]
     return eta @ table.values("fit_noisy", n)[:, 1:] / eta.sum()
 
 
-def _lost_path(table: ResultTable, n: int = N) -> np.ndarray:
+def _lost_path(table: ResultTable, n: int) -> np.ndarray:
     """F at every recorded step, against the baseline of the last: (R, S)."""
     accuracy = table.values("test_accuracy", n).copy()
     accuracy[:, 0] = accuracy[:, 0, -1:]
-    return np.stack([_fraction(at, table) for at in np.moveaxis(accuracy, -1, 0)], 1)
+    return fraction_of_copying(accuracy, table.noise_levels, classes_of(table))
 
 
 def _first(aim: float, rising: np.ndarray, values: np.ndarray) -> float:
@@ -137,7 +155,7 @@ def fractions_at_equal_fit(first: ResultTable, then: ResultTable) -> tuple[np.nd
 
     Along the recorded steps, linear between them; the baseline is that of the last step.
     """
-    paths = [(_fit_path(table), _lost_path(table)) for table in (first, then)]
+    paths = [(_fit_path(table, N), _lost_path(table, N)) for table in (first, then)]
     aims = np.minimum(*(fit[:, -1] for fit, _ in paths))
     one, other = ([_first(*row) for row in zip(aims, *path, strict=True)] for path in paths)
     return np.array(one), np.array(other)
@@ -176,11 +194,6 @@ def _mean_difference(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> np.ndarr
     return np.mean([first[:seeds] - second[:seeds] for first, second in found], 0)
 
 
-def fraction_of(table: ResultTable, n: int) -> np.ndarray:
-    """F by seed of any stored table, (R,). See the module's text."""
-    return _fraction(table.values("test_accuracy", n)[..., -1], table)
-
-
 def sets_study() -> SetsStudy:
     """Read the stored tables. Raises FileNotFoundError, with the names, when the package came without one of them."""
     stored, effective, networks = set(stored_tables()), read_effective(), {}
@@ -193,5 +206,5 @@ def sets_study() -> SetsStudy:
     for (data, end), name in names.items():
         key = data, BACKBONES[end] if len(kinds[data]) > 1 else "MiniLM"
         tables = read_table(name), read_table(f"{name}_equal_confidence")
-        networks[key] = Network(*key, *tables, tuple(effective[name].values()))
+        networks[key] = Network(tables[0], *key, tables[1], tuple(effective[name].values()))
     return SetsStudy(networks)

@@ -31,9 +31,7 @@ import numpy as np
 
 from attnbook import draws
 from attnbook.draws import Estimate
-from attnbook.token_selection.real_data.loaders import DATA_SETS
-from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.sets_study import copying_loss
+from attnbook.token_selection.real_data.sets_study import classes_of, copying_loss, fraction_of_copying
 from attnbook.token_selection.real_data.tables import ResultTable
 from bookkit.widths import student
 
@@ -125,13 +123,8 @@ def trial_of(table: ResultTable, n: int) -> Trial:
         np.stack([cell.tested for cell in cells]),
         table.values("fit_noisy", n)[:, 1:, -1],
         table.noise_levels,
-        len(DATA_SETS[PLANS[table.name].data or table.name].class_names),
+        classes_of(table),
     )
-
-
-def fraction_of_copying(accuracy: np.ndarray, noise_levels: Sequence[float], classes: int) -> np.ndarray:
-    """F by seed, (R, ...), of accuracies (R, E, ...)."""
-    return (accuracy[:, :1] - accuracy[:, 1:]).sum(1) / (sum(noise_levels) * copying_loss(accuracy[:, 0], classes))
 
 
 def without_each_picture(trial: Trial) -> np.ndarray:
