@@ -19,8 +19,7 @@ from attnbook.token_selection.real_data.effective import (
     signal_and_noise,
 )
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.preparing import prepare
-from attnbook.token_selection.real_data.setups import head_confidence, scale_head
+from attnbook.token_selection.real_data.setups import head_confidence, prepare, scale_head
 from attnbook.token_selection.real_data.tables import read_table, stored_tables
 from tests.bad_input import refusing_changes
 from tests.token_selection.test_real_frozen import random_layer, some_weights

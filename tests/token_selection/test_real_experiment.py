@@ -10,8 +10,8 @@ from attnbook.token_selection.real_data import digits, experiment
 from attnbook.token_selection.real_data.digits import digits_study, hold_heads
 from attnbook.token_selection.real_data.experiment import new_linear_head, noise_study, verdict, verdict_range
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.selection import nested_flips, train_selection
+from attnbook.token_selection.real_data.setups import prepare
 from attnbook.token_selection.real_data.vit import ViTShape
 from tests.token_selection.test_real_frozen import random_layer
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import experiment, preparing, remake, setups, trial
+from attnbook.token_selection.real_data import experiment, remake, setups, trial
 from attnbook.token_selection.real_data.loaders import load
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import read_table
@@ -162,7 +162,7 @@ def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, t
     monkeypatch.setattr(remake, "prepare", spy)
     remake.remake(name, seeds=[1], folder=tmp_path)
     for scaled in seen:
-        before = preparing.prepare("digits", 1, plan=tiny)
+        before = setups.prepare("digits", 1, plan=tiny)
         assert setups.head_confidence(scaled) == pytest.approx(1.7, rel=1e-5)
         assert setups.head_confidence(before) != pytest.approx(1.7, rel=1e-2)
         factor = 1.7 / setups.head_confidence(before)

@@ -11,12 +11,11 @@ import torch
 import transformers
 from torch import nn
 
-from attnbook.token_selection.real_data import backbones, lite0, preparing, pretrained, setups, text_tokens
+from attnbook.token_selection.real_data import backbones, lite0, setups, text_tokens
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, RealData, Split, load
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.random_features import RandomFeatures
-from attnbook.token_selection.real_data.setups import Rows, parts_of, split_indices, train_head
+from attnbook.token_selection.real_data.setups import Rows, parts_of, prepare, split_indices, train_head
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
 
@@ -276,7 +275,7 @@ def test_the_digest_is_that_of_the_rows_and_changes_with_the_seed(balanced):
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch):
     data = uneven(channels=channels)
-    monkeypatch.setattr(preparing, "load", lambda name, folder: data)
+    monkeypatch.setattr(setups, "load", lambda name, folder: data)
     name = "breast_mnist_random_features"
     fixed = {**PLANS[name].random_features, "features": 9}
     shape = {**PLANS[name].shape, "features": 9, "width": 12, "heads": 3, "hidden": 10, "channels": channels}
@@ -313,7 +312,7 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
     def tokens(images, rows, progress=False):  # the pixels of a corner
         return torch.from_numpy(images[rows][:, :, :7, :7] / 255).flatten(2).transpose(1, 2).half()
 
-    monkeypatch.setattr(preparing, "load", lambda name, folder: data)
+    monkeypatch.setattr(setups, "load", lambda name, folder: data)
     monkeypatch.setattr(
         setups,
         "Lite0Tokens",
@@ -352,7 +351,7 @@ def test_weakened_tokens_keep_some_channels_and_get_noise_of_their_own_width():
 
 def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
     data = uneven(width=8, channels=3)
-    monkeypatch.setattr(preparing, "load", lambda name, folder: data)
+    monkeypatch.setattr(setups, "load", lambda name, folder: data)
     shape = {"image": 8, "patch": 4, "width": 12, "heads": 3, "layers": 2, "hidden": 10, "channels": 3}
     plan = dataclasses.replace(BALANCED, shape=shape, epochs=2)
     setup = prepare("breast_mnist", 0, plan=plan)
@@ -374,7 +373,7 @@ def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
 
 def test_the_own_query_and_key_of_a_pretrained_model_give_its_features(vit):
     plan = dataclasses.replace(PLANS["breast_mnist_pretrained"], phase1=20, pool=25, test=12, epochs=3)
-    setup = pretrained.pretrained_setup(two_splits(), plan, 0, vit)
+    setup = setups.pretrained_setup(two_splits(), plan, 0, vit)
     expected = setup.test.finish.head(setup.features[1])
     torch.testing.assert_close(setup.test.logits(setup.own).reshape(12, 2), expected, rtol=0, atol=1e-5)
     assert setup.rows == Rows.of(two_splits(), plan, 0)
@@ -387,7 +386,7 @@ def test_the_own_query_and_key_of_a_pretrained_model_give_its_features(vit):
 def test_an_image_setup_on_a_pretrained_vit_equals_the_library(vit):
     data = two_splits()
     plan = dataclasses.replace(PLANS["breast_mnist_pretrained"], phase1=20, pool=25, test=12, epochs=3)
-    setup = pretrained.pretrained_setup(data, plan, 0, vit)
+    setup = setups.pretrained_setup(data, plan, 0, vit)
     assert (len(setup.pool), len(setup.test), setup.classes) == (25, 12, 2)
     assert setup.backbone["what"] == "frozen vision transformer; head on position 0 trained in phase 1"
     _, _, (split, rows) = parts_of(data, plan, 0)
@@ -412,7 +411,7 @@ def test_the_fresh_classifier_is_drawn_from_the_seed(vit):
         PLANS["breast_mnist_pretrained"], phase1=20, pool=20, test=2, epochs=1, head_step_size=1e-12
     )
     state = torch.random.get_rng_state()
-    heads = [pretrained.pretrained_setup(two_splits(), plan, seed, vit).test.finish.head.weight for seed in (0, 0, 1)]
+    heads = [setups.pretrained_setup(two_splits(), plan, seed, vit).test.finish.head.weight for seed in (0, 0, 1)]
     assert torch.equal(heads[0], heads[1])
     assert (heads[0] - heads[2]).abs().max() > 1e-2
     assert torch.equal(torch.random.get_rng_state(), state)  # torch's own generator is left alone
@@ -422,8 +421,8 @@ def test_colour_and_grey_images_keep_their_pixels(vit):
     processor = backbones.load_image_processor(vit)
     colour = np.random.default_rng(1).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8)
     expected = torch.from_numpy(colour).float() / 127.5 - 1
-    torch.testing.assert_close(pretrained.processed(processor, colour), expected, rtol=0, atol=1e-5)
-    grey = pretrained.processed(processor, colour[:, :1])
+    torch.testing.assert_close(setups.processed(processor, colour), expected, rtol=0, atol=1e-5)
+    grey = setups.processed(processor, colour[:, :1])
     torch.testing.assert_close(grey, expected[:, :1].expand(-1, 3, -1, -1), rtol=0, atol=1e-5)
 
 

@@ -12,7 +12,7 @@ import transformers
 
 from attnbook.token_selection.real_data import fixed_tokens, remake, text_tokens
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.preparing import prepare
+from attnbook.token_selection.real_data.setups import prepare
 from attnbook.token_selection.real_data.text_tokens import TextTokens
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
 from tests.token_selection.tiny_models import WORDS

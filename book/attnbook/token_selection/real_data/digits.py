@@ -19,9 +19,8 @@ import torch
 
 from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.reach import free_heads, reachable_by_one_token, wrong_labels
-from attnbook.token_selection.real_data.setups import Setup, scale_head
+from attnbook.token_selection.real_data.setups import Setup, prepare, scale_head
 from attnbook.token_selection.real_data.vit import ViTShape
 from attnlib import checks
 from attnlib.device import one_thread

@@ -15,7 +15,6 @@ Stored by ``python -m attnbook.token_selection.real_data.effective SET ...``, on
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,10 +23,9 @@ import torch
 
 from attnbook.files import require_writable
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
-from attnbook.token_selection.real_data.loaders import DataSetNotFound
+from attnbook.token_selection.real_data.loaders import told
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.preparing import prepare
-from attnbook.token_selection.real_data.setups import Setup, head_confidence
+from attnbook.token_selection.real_data.setups import Setup, head_confidence, prepare
 from attnlib import checks
 from bookkit.files import one_line_each, written_aside
 from bookkit.parser import answered
@@ -142,7 +140,7 @@ def _store(name: str, seed: int, found: Effective, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Exit codes: 0 done, 2 the request cannot be carried out (one line says why)."""
+    """The command line; exit codes are those of `told`."""
     parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.effective", description=__doc__)
     parser.add_argument("names", choices=tuple(PLANS), metavar="SET", nargs="+", help=", ".join(PLANS))
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="default: those of the plan")
@@ -153,7 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=STORED, metavar="FILE", help="default: the package's own")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    try:
+
+    def work() -> None:
         require_writable(options.out)
         done = read_effective(options.out) if options.out.is_file() else {}
         for name in options.names:
@@ -162,10 +161,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     found = describe(prepare(name, seed, data=options.data, encoder=options.encoder))
                     _store(name, seed, found, options.out)
                     print(f"{name}, seed {seed}: SNR {found.snr:.3g}, d {found.dimension:.3g}", flush=True)
-    except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
-        print(f"effective: error: {error}", file=sys.stderr)
-        return 2
-    return 0
+
+    return told("effective", work)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ stopped: ``python -m attnbook.token_selection.real_data.lite0 SET ...``.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data.backbones import progress_bar
 from attnbook.token_selection.real_data.fixed_tokens import KeptTokens, Packaged
-from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, load
+from attnbook.token_selection.real_data.loaders import DATA_SETS, load, told
 from attnbook.token_selection.real_data.text_encoder import cache_folder
 from attnlib import checks
 from bookkit.parser import answered
@@ -145,7 +144,7 @@ class Lite0Tokens(KeptTokens):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Exit codes: 0 done, 2 the request cannot be carried out (one line says why), 130 interrupted."""
+    """The command line; exit codes are those of `told`."""
     parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.lite0", description=__doc__)
     sets = [name for name, one in DATA_SETS.items() if one.kind == "image"]
     parser.add_argument("names", choices=sets, metavar="SET", nargs="+", help=", ".join(sets))
@@ -156,7 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where the tokens are kept")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    try:
+
+    def work() -> None:
         if options.most is not None:
             checks.whole_number("most", options.most, at_least=1)
         backbone = Lite0Tokens(options.cache)
@@ -166,13 +166,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for start in progress_bar(range(0, len(rows), _AT_ONCE), f"{name}, {split}", True):
                     backbone.transform(found.x, rows[start : start + _AT_ONCE])
                 print(f"{name}, {split}: {len(rows)} pictures, {time.monotonic() - begin:.0f} s", flush=True)
-    except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
-        print(f"lite0: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("lite0: interrupted; what was computed is kept, the same command goes on from there", file=sys.stderr)
-        return 130
-    return 0
+
+    return told("lite0", work)
 
 
 if __name__ == "__main__":

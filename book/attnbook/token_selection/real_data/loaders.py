@@ -7,6 +7,7 @@ it. A set is never replaced by another one, and a file that is there but damaged
 
 import hashlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,6 +81,19 @@ class RealData:
         if self.white is None:
             raise ValueError(f"pixels needs a data set of images; got {self.name}, a data set of texts")
         return self.split(name).x.astype(np.float32) / self.white
+
+
+def told(program: str, work: Callable[[], None]) -> int:
+    """Exit code of a command: 0 done, 2 the request cannot be carried out (one line says why), 130 interrupted."""
+    try:
+        work()
+    except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
+        print(f"{program}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"{program}: interrupted; what is finished is kept, the same command goes on from there", file=sys.stderr)
+        return 130
+    return 0
 
 
 Found = Iterator[tuple[str, Any, Any, list[Path]]]  # split, images or texts, labels, the files they were read from

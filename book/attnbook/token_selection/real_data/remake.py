@@ -8,7 +8,6 @@ import argparse
 import datetime
 import importlib.metadata
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,10 +17,9 @@ import torch
 
 from attnbook.token_selection.real_data.backbones import progress_bar
 from attnbook.token_selection.real_data.experiment import NoiseStudy
-from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound
+from attnbook.token_selection.real_data.loaders import DATA_SETS, told
 from attnbook.token_selection.real_data.plans import PLANS, Plan
-from attnbook.token_selection.real_data.preparing import prepare
-from attnbook.token_selection.real_data.setups import Rows, Setup
+from attnbook.token_selection.real_data.setups import Rows, Setup, prepare
 from attnbook.token_selection.real_data.tables import (
     TABLES,
     add_cell,
@@ -138,7 +136,7 @@ def remake(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line. Exit codes: 0 done, 2 the request cannot be carried out (one line says why), 130 interrupted."""
+    """The command line; exit codes are those of `told`."""
     parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.remake", description=__doc__)
     parser.add_argument("name", choices=tuple(PLANS), metavar="SET", help=", ".join(PLANS))
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="default: those of the set's plan")
@@ -154,20 +152,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(parser.parse_args(arguments))
     torch.set_num_threads(max(1, options.pop("threads")))
     torch.set_flush_denormal(True)  # a saturated softmax has gradients below 1e-38, which take twice the time
-    try:
+
+    def work() -> None:
         path = remake(**options, progress=True)
-    except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
-        print(f"remake: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("remake: interrupted; finished cells are kept, the same command goes on from there", file=sys.stderr)
-        return 130
-    table = read_table(path.stem, path.parent)
-    for n in table.sizes:
-        mean, spread = table.final("test_accuracy", n)
-        shown = "  ".join(f"{100 * m:5.1f} +- {100 * s:.1f}" for m, s in zip(mean, spread, strict=True))
-        print(f"{table.name} n={n} ({len(table.seeds(n))} seeds), eta {table.noise_levels}: {shown}")
-    return 0
+        table = read_table(path.stem, path.parent)
+        for n in table.sizes:
+            mean, spread = table.final("test_accuracy", n)
+            shown = "  ".join(f"{100 * m:5.1f} +- {100 * s:.1f}" for m, s in zip(mean, spread, strict=True))
+            print(f"{table.name} n={n} ({len(table.seeds(n))} seeds), eta {table.noise_levels}: {shown}")
+
+    return told("remake", work)
 
 
 if __name__ == "__main__":

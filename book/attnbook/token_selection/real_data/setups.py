@@ -7,8 +7,9 @@ test sets.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from attnbook.token_selection.real_data import backbones
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.lite0 import Lite0Tokens
-from attnbook.token_selection.real_data.loaders import RealData
-from attnbook.token_selection.real_data.plans import Plan
+from attnbook.token_selection.real_data.loaders import RealData, load
+from attnbook.token_selection.real_data.plans import PLANS, Plan
 from attnbook.token_selection.real_data.random_features import RandomFeatures
+from attnbook.token_selection.real_data.text_encoder import describe_encoder, encode_texts
 from attnbook.token_selection.real_data.text_tokens import TextTokens
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from attnlib import checks
@@ -167,6 +170,64 @@ def accuracy(logits: torch.Tensor, labels: torch.Tensor) -> float:
     return (logits.argmax(-1) == labels).double().mean().item()
 
 
+@torch.no_grad()
+def head_confidence(setup: Setup) -> float:
+    """Median over the pool of the largest logit minus the second largest, under the query and key of phase 1: no label enters.
+
+    To change the answer of the median sample, attention must move the difference of two logits by this much.
+    """
+    first, second = setup.pool.logits(setup.own).reshape(len(setup.pool), -1).topk(2).values.unbind(-1)
+    return (first - second).double().median().item()
+
+
+def scale_head(setup: Setup, factor: float) -> Setup:
+    """The same setup with the frozen head's logits multiplied by `factor` > 0: no prediction changes, its confidence does.
+
+    The new `finish` has no `own_selection`: hold heads first.
+    """
+    checks.positive_number("factor", factor)
+    pool, test = (
+        replace(part, finish=lambda attended, residual, finish=part.finish: factor * finish(attended, residual))
+        for part in (setup.pool, setup.test)
+    )
+    return replace(setup, pool=pool, test=test)
+
+
+def prepare(
+    name: str,
+    seed: int,
+    *,
+    plan: Plan | None = None,
+    data: str | Path | None = None,
+    encoder: str | Path | None = None,
+    **options: Any,
+) -> Setup:
+    """Load a data set, divide it, train phase 1, cache the last layer's input for pool and test, and scale the head by the plan.
+
+    name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
+    whose plan has no small ViT, used for any set it is given for. data: folder of published files, see `load`.
+    options: `encoder_name`, what a stored table calls the encoder; `cache`, folder of encoded texts and pictures; `progress`, bars or none.
+
+    Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
+    """
+    plan = plan or PLANS[checks.one_of("name", name, tuple(PLANS))]
+    if encoder is None and not plan.shape:
+        raise ValueError(
+            f"encoder must be given for {name}: the folder of a pretrained model, or its name on the hub (the paper's is "
+            f"{backbones.BACKBONES[plan.kind]!r})"
+        )
+    found = load(plan.data or name, data)
+    if encoder:
+        made = pretrained_setup(found, plan, seed, encoder, **options)
+    else:
+        options.pop("encoder_name", None)
+        made = small_vit_setup(found, plan, seed, **options)
+    return scale_head(made, plan.confidence / head_confidence(made)) if plan.confidence else made
+
+
+# --- The small vision transformer -----------------------------------------------------------------------------------------
+
+
 def weakened(
     tokens: torch.Tensor, rows: np.ndarray, channels: int, mixed: float, *, seed: int, run: int = 0
 ) -> torch.Tensor:
@@ -190,6 +251,7 @@ def weakened(
 def small_vit_setup(
     data: RealData, plan: Plan, seed: int, *, cache: str | Path | None = None, progress: bool = False
 ) -> Setup:
+    """`Setup` of one seed on the plan's own small ViT; arguments as in `prepare`."""
     shape = ViTShape(classes=data.classes, **plan.shape)
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
     what, sha256 = "small pre-norm vision transformer, trained in phase 1", {}
@@ -237,24 +299,106 @@ def small_vit_setup(
     )
 
 
+# --- Pretrained models: of the phase-1 samples only the features of position 0 are kept -----------------------------------
+
+
+# Rows of a split -> (hidden (N, L, D), mask (N, L) or None) at the entrance of the last layer.
+Encode = Callable[[str, np.ndarray], tuple[torch.Tensor, torch.Tensor | None]]
+
+
+def processed(processor: object, images: np.ndarray) -> torch.Tensor:
+    """Images uint8 (N, C, H, W), one channel or three, as a ViT's processor returns them: (N, 3, H', W') float32."""
+    colour = np.repeat(images, 3, axis=1) if images.shape[1] == 1 else images
+    return processor(list(colour.transpose(0, 2, 3, 1)), return_tensors="pt")["pixel_values"]
+
+
+def _text_encoding(data: RealData, plan: Plan, folder: Path, cache: str | Path | None, progress: bool) -> Encode:
+    @functools.cache
+    def encoded(split: str) -> tuple[np.ndarray, np.ndarray]:
+        return encode_texts(
+            folder,
+            data.split(split).x,
+            max_length=plan.max_length,
+            special_tokens=plan.special_tokens,
+            cache=cache,
+            progress=progress,
+        )
+
+    def encode(split: str, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden, mask = encoded(split)
+        return torch.from_numpy(np.array(hidden[rows])), torch.from_numpy(mask[rows])
+
+    return encode
+
+
+def _image_encoding(data: RealData, model: nn.Module, folder: Path, batch: int = 16) -> Encode:
+    processor = backbones.load_image_processor(folder)
+
+    def encode(split: str, rows: np.ndarray) -> tuple[torch.Tensor, None]:
+        images = data.split(split).x
+        chunks = np.array_split(rows, -(-len(rows) // batch))
+        hidden = [
+            backbones.last_layer_input(model, {"pixel_values": processed(processor, images[chunk])}) for chunk in chunks
+        ]
+        return torch.cat(hidden), None
+
+    return encode
+
+
 @torch.no_grad()
-def head_confidence(setup: Setup) -> float:
-    """Median over the pool of the largest logit minus the second largest, under the query and key of phase 1: no label enters.
+def pretrained_setup(
+    data: RealData,
+    plan: Plan,
+    seed: int,
+    encoder: str | Path,
+    *,
+    encoder_name: str = "",
+    cache: str | Path | None = None,
+    progress: bool = False,
+) -> Setup:
+    """`Setup` of one seed on a pretrained model (folder or hub name); arguments as in `prepare`."""
+    folder = backbones.local_copy(encoder)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(stream(seed, "start", 2).integers(2**31)))  # the fresh classifier's weights
+        model = backbones.load_classifier(data.kind, data.classes, folder)
+    if not plan.pooler:
+        backbones.remove_pooler(model)
+    if data.kind == "text":
+        encode = _text_encoding(data, plan, folder, cache, progress)
+    else:
+        encode = _image_encoding(data, model, folder)
+    own = backbones.last_layer(model).query_key()
 
-    To change the answer of the median sample, attention must move the difference of two logits by this much.
-    """
-    first, second = setup.pool.logits(setup.own).reshape(len(setup.pool), -1).topk(2).values.unbind(-1)
-    return (first - second).double().median().item()
+    def layer(split: str, rows: np.ndarray) -> tuple[FrozenLastLayer, torch.Tensor, torch.Tensor]:
+        frozen = backbones.frozen_last_layer(model, *encode(split, rows))
+        features = frozen.finish.features(frozen.attended(frozen.attention(own)), frozen.residual)
+        return frozen, features, torch.from_numpy(data.split(split).y[rows])
 
-
-def scale_head(setup: Setup, factor: float) -> Setup:
-    """The same setup with the frozen head's logits multiplied by `factor` > 0: no prediction changes, its confidence does.
-
-    The new `finish` has no `own_selection`: hold heads first.
-    """
-    checks.positive_number("factor", factor)
-    pool, test = (
-        replace(part, finish=lambda attended, residual, finish=part.finish: factor * finish(attended, residual))
-        for part in (setup.pool, setup.test)
+    phase1, pool, test = parts_of(data, plan, seed)
+    chunks = backbones.progress_bar(np.array_split(phase1, -(-len(phase1) // 512)), "phase 1", progress)
+    known = torch.cat([layer(plan.official, rows)[1] for rows in chunks])
+    finish = backbones.Finish(model)
+    head = nn.Sequential(finish.pooler, finish.head)
+    labels = torch.from_numpy(data.split(plan.official).y[phase1])
+    with torch.enable_grad():
+        train_head(head, known, labels, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size)
+    pool_layer, pool_features, pool_labels = layer(plan.official, pool)
+    test_layer, test_features, test_labels = layer(*test)
+    if data.kind == "text":
+        position = "[CLS]" if plan.special_tokens else "the first word piece"
+        trained = "pooler and head" if plan.pooler else "linear head"
+        what = f"frozen {encoder_name or 'text encoder'}; {trained} on position 0 ({position}) trained in phase 1"
+    else:
+        what = f"frozen {encoder_name or 'vision transformer'}; head on position 0 trained in phase 1"
+    return Setup(
+        pool_layer,
+        pool_labels,
+        test_layer,
+        test_labels,
+        data.classes,
+        accuracy(head(test_features), test_labels),
+        (pool_features, test_features),
+        {"what": what, **describe_encoder(folder)},
+        QueryKey(*(part.unsqueeze(0) for part in own.tensors())),
+        Rows.of(data, plan, seed),
     )
-    return replace(setup, pool=pool, test=test)

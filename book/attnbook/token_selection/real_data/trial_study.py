@@ -9,9 +9,9 @@ import numpy as np
 
 from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.preparing import prepare
 from attnbook.token_selection.real_data.remake import run_cell
 from attnbook.token_selection.real_data.sets_study import SETS
+from attnbook.token_selection.real_data.setups import prepare
 from attnbook.token_selection.real_data.tables import ResultTable, read_table, stored_tables
 from attnbook.token_selection.real_data.trial import FITTED, SEEDS, Judged, judge, trial_of
 from attnlib.device import one_thread
