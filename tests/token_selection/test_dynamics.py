@@ -1,4 +1,4 @@
-"""Situations, growth lines and the sheet's numbers of page 02."""
+"""II.2: the growth function, situations and the sheet's numbers, the authors' leaked test, claims."""
 
 import math
 from dataclasses import replace
@@ -6,12 +6,55 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.special import expit
 
-from attnbook.token_selection.dynamics.study import growth_lines, r_squared, situation
+from attnbook.token_selection.dynamics.claims import CLAIMS, _integrated
+from attnbook.token_selection.dynamics.growth import growth, inverse_growth
+from attnbook.token_selection.dynamics.official import leaked_sample, leaked_test
+from attnbook.token_selection.dynamics.study import dynamics_study, growth_lines, r_squared, situation
+from attnbook.token_selection.setting.descent import gradient_descent
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.law import TokenLaw
+from attnlib.token_selection.law import CODE_START, TokenLaw
 from attnlib.token_selection.training import train
+from bookkit.claims import Verdict
 from tests.bad_input import refusing
+
+
+@pytest.mark.parametrize("tokens", [2, 3, 8, 101])
+def test_derivative_is_one_over_s_times_one_minus_s(tokens):
+    x = np.linspace(-6, 9, 31)
+    s = expit(x - np.log(tokens - 1))
+    slope = (growth(x + 1e-5, tokens) - growth(x - 1e-5, tokens)) / 2e-5
+    np.testing.assert_allclose(slope, 1 / (s * (1 - s)), rtol=1e-7)
+
+
+def _runge_kutta(x, rate, time, steps):
+    for _ in range(steps):
+        h = time / steps
+        a = rate(x)
+        b = rate(x + h / 2 * a)
+        c = rate(x + h / 2 * b)
+        d = rate(x + h * c)
+        x = x + h / 6 * (a + 2 * b + 2 * c + d)
+    return x
+
+
+@pytest.mark.parametrize(("tokens", "start"), [(5, 0.0), (8, -0.7), (2, 1.3)])
+def test_first_integral_of_a_saturating_weight(tokens, start):
+    """x' = lambda s(1-s) by Runge-Kutta equals g^-1(g(x0) + lambda t); with log T for log(T-1) it would not."""
+    speed, time = 0.37, 60.0
+    shift = np.log(tokens - 1)
+    end = _runge_kutta(start, lambda x: speed * expit(x - shift) * expit(shift - x), time, 4000)
+    assert inverse_growth(growth(start, tokens) + speed * time, tokens) == pytest.approx(end, abs=1e-9)
+    assert abs(inverse_growth(growth(start, tokens + 1) + speed * time, tokens + 1) - end) > 0.01  # the wrong constant
+
+
+def test_inverse_over_the_whole_range():
+    x = np.concatenate([np.linspace(-700, 700, 1401), [-1e-9, 0.0, 1e-9, 1e-3]])
+    np.testing.assert_allclose(inverse_growth(growth(x, 7), 7), x, rtol=1e-12, atol=1e-12)
+    y = np.array([-1e300, -3.0, 0.0, 1e-12, 5.0, 1e8, 1e300])
+    np.testing.assert_allclose(growth(inverse_growth(y, 7), 7), y, rtol=1e-11, atol=1e-11)
+
 
 LAW = TokenLaw(6, 300, 5, 9.0, label_noise=1 / 3)
 
@@ -84,4 +127,80 @@ def test_a_situation_holds_fresh_data_of_its_rows():
 
 
 GOOD = {"law": LAW, "step_size": 0.1, "steps": 8, "runs": 2, "seed": 0}
-test_bad_situations = refusing((situation, GOOD, {"runs": 1, "steps": 7, "step_size": 0.0}))
+
+
+LEAK_LAW = TokenLaw(6, 40, 5, 4.0, weak_signal=0.3, noise_std=1.5, label_noise=1 / 3)
+
+
+def test_training_set_is_the_generators_first_block_with_two_tokens_exchanged():
+    tokens = leaked_sample(LEAK_LAW, 9).tokens[0]
+    noise = 1.5 * np.random.default_rng(9).standard_normal((6, 5, 40))
+    expected = noise[:, [0, 2, 1, 3, 4]]
+    expected[:3, 0, 0] += 4.0
+    expected[3:, 0, 1] += 4.0
+    expected[:3, 1, 1] += 1.2
+    expected[3:, 1, 0] += 1.2
+    expected[:3, 2, 0] += 1.2
+    expected[3:, 2, 1] += 1.2
+    np.testing.assert_allclose(tokens.numpy(), expected, rtol=0, atol=1e-14)
+
+
+def test_the_leaked_test_by_dense_descent_and_one_block_of_noise():
+    """Everything again from vectors: train densely, draw the test set in one go, count."""
+    result = leaked_test(LEAK_LAW, 4, 0.3, 50, test_size=124)
+    sample = leaked_sample(LEAK_LAW, 4)
+    path = gradient_descent(sample, CODE_START, 0.3, 50)
+    torch.testing.assert_close(result.trajectory.scores[-1], path.scores[-1], rtol=0, atol=1e-10)
+    W, p = CODE_START.draw(40, 4)
+    for step in range(50):
+        c = _forces(path.scores[step, 0], sample)
+        G = torch.einsum("nt,ntd->d", c, sample.tokens[0])
+        W, p = W + 0.3 * torch.outer(p, G), p + 0.3 * (W @ G)
+    noise = torch.as_tensor(1.5 * np.random.default_rng(4).standard_normal((124, 5, 40)))[:, [0, 2, 1, 3, 4]]
+    true = torch.cat([torch.ones(62), -torch.ones(62)]).double()
+    noise[..., :2] += LEAK_LAW.means(true)
+    f = (torch.softmax(noise @ (W.T @ p), -1) * (noise @ sample.head)).sum(-1)
+    torch.testing.assert_close(result.margins, true * f, rtol=0, atol=1e-10)
+    assert result.wrong == tuple(torch.nonzero(true * f <= 0).flatten().tolist())
+    assert result.reported_accuracy == pytest.approx((true * f > 0).double().mean().item())
+
+
+def _forces(z: torch.Tensor, sample) -> torch.Tensor:
+    z = z.clone().requires_grad_()
+    f = (torch.softmax(z, -1) * (sample.tokens[0] @ sample.head)).sum(-1)
+    loss = torch.log(1 + torch.exp(-sample.labels.observed[0] * f)).mean()
+    return -torch.autograd.grad(loss, z)[0]
+
+
+def leak(law=LEAK_LAW, **changes):
+    return leaked_test(law, **({"seed": 0, "step_size": 0.1, "steps": 1, "test_size": 8} | changes))
+
+
+def test_other_parameters_are_outside_the_regime_of_what_is_published():
+    small = dynamics_study(TokenLaw(4, 50, 5, 2.0, label_noise=0.5), 0.05, 16, runs=2, leak_seeds=(1, 2))
+    verdicts = {result.claim.id: result for result in CLAIMS.check(small)}
+    for id in ("TS21", "TS22", "TS23", "TS24", "TS25", "TS26", "TS28", "TS30"):
+        assert verdicts[id].verdict == Verdict.OUTSIDE, id
+    assert verdicts["TS29"].violated.startswith("needs fresh error < 1e-4; here ")
+    assert verdicts["TS27"].verdict == Verdict.HOLDS
+
+
+def test_the_integration_behind_ts27_reaches_one_half_at_the_exact_time():
+    times, gaps = _integrated(8)
+    expected = 2 * torch.log(torch.tensor(7.0)).item() + 7 - 1 / 7  # g(log 7) - g(0)
+    at = torch.searchsorted(gaps.contiguous(), torch.tensor(1.9459101090932196, dtype=torch.float64))
+    assert times[at - 1] < expected < times[at]
+
+
+test_bad_input = refusing(
+    (lambda: growth(0.0, 1), "tokens must be a whole number >= 2"),
+    (lambda: inverse_growth(0.0, 2.5), "tokens"),
+    (situation, GOOD, {"runs": 1, "steps": 7, "step_size": 0.0}),
+    (lambda: leaked_sample(TokenLaw(5, 20, 4, 3.0, label_noise=0.5), 0), "even n"),
+    (lambda: leaked_sample(TokenLaw(6, 20, 4, 3.0, balanced=False), 0), "balanced"),
+    (
+        lambda: leak(TokenLaw(6, 12_001, 5, 4.0, label_noise=1 / 3)),
+        "d must be <= 12000, W_0 is held whole here; got 12001",
+    ),
+    (leak, (), {"test_size": [5, 7], "steps": -1, "step_size": 0.0, "seed": -1}),
+)

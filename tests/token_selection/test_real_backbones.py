@@ -1,23 +1,21 @@
-"""ViT and BERT through `transformers`, on tiny stand-ins saved to a folder, without network.
+"""ViT and BERT through `transformers`, on tiny stand-ins, without network: layouts, freezing, shapes, the cache of encoded texts."""
 
-The stand-ins have random weights: they prove the plumbing (columns, re-initialisation, freezing, shapes), not any accuracy.
-"""
-
-import os
 import sys
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are imported: no test may fetch anything
-
 import huggingface_hub
+import numpy as np
 import pytest
 import torch
+import transformers
 from torch import nn
 
 from attnbook.token_selection.real_data import backbones
+from attnbook.token_selection.real_data import text_encoder as te
 from attnbook.token_selection.real_data.frozen import QueryKey
+from attnbook.token_selection.real_data.text_encoder import describe_encoder, encode_texts
+from tests.token_selection.tiny_models import save_tiny_bert, save_tiny_vit
 
-CLASSES, LAYERS, WIDTH = 3, 2, 32
-SIZES = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": 4, "intermediate_size": 48}
+CLASSES, LAYERS = 3, {"image": 2, "text": 3}
 
 
 @pytest.fixture(autouse=True)
@@ -27,29 +25,18 @@ def offline(monkeypatch):
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Tiny stand-ins in folders, as save_pretrained writes them; initializer_range 0.3 so that attention is not uniform."""
-    import transformers  # not above: each worker would wait for it
-
-    found = {}
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        vit = transformers.ViTConfig(**SIZES, image_size=8, patch_size=4, num_channels=1, initializer_range=0.3)
-        bert = transformers.BertConfig(**SIZES, vocab_size=40, max_position_embeddings=12, initializer_range=0.3)
-        for kind, model in (("image", transformers.ViTModel(vit)), ("text", transformers.BertModel(bert))):
-            for parameter in model.parameters():  # the library starts biases at zero, which would hide a lost bias
-                if parameter.ndim == 1:
-                    nn.init.normal_(parameter, mean=0.0 if parameter.std() == 0 and parameter[0] == 0 else 1.0, std=0.3)
-            found[kind] = tmp_path_factory.mktemp(kind)
-            model.save_pretrained(found[kind])
-    return found
+    return {
+        "image": save_tiny_vit(tmp_path_factory.mktemp("image")),
+        "text": save_tiny_bert(tmp_path_factory.mktemp("text")),
+    }
 
 
 def inputs_of(kind, count=5):
     generator = torch.Generator().manual_seed(1)
     if kind == "image":
-        return {"pixel_values": torch.rand(count, 1, 8, 8, generator=generator)}
+        return {"pixel_values": torch.rand(count, 3, 8, 8, generator=generator)}
     mask = torch.arange(7) < torch.tensor([7, 3, 5, 1, 7])[:count, None]
-    return {"input_ids": torch.randint(1, 40, (count, 7), generator=generator) * mask, "attention_mask": mask.long()}
+    return {"input_ids": torch.randint(1, 17, (count, 7), generator=generator) * mask, "attention_mask": mask.long()}
 
 
 def double(kind, folders):
@@ -69,7 +56,9 @@ CLOSE = {"image": 2e-6, "text": 1e-11}
 def test_a_loaded_backbone_is_eager_without_dropout_and_has_a_fresh_head(kind, folders, capfd):
     model = backbones.load_classifier(kind, CLASSES, folders[kind])
     attentions = model(**inputs_of(kind), output_attentions=True).attentions
-    assert len(attentions) == LAYERS  # sdpa returns an empty tuple, and every attention statistic would be missing
+    assert (
+        len(attentions) == LAYERS[kind]
+    )  # sdpa returns an empty tuple, and every attention statistic would be missing
     torch.testing.assert_close(attentions[-1].sum(-1), torch.ones(attentions[-1].shape[:-1]))
     assert model.classifier.out_features == CLASSES
     assert {module.p for module in model.modules() if isinstance(module, nn.Dropout)} <= {0.0}
@@ -126,3 +115,132 @@ def test_what_cannot_be_fetched_or_is_not_installed_says_what_to_do(load, what, 
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ModuleNotFoundError, match=rf"{package} is not installed: pip install 'attnlib\[real\] @ git"):
         load("nobody/no-such-model")
+
+
+TEXTS = ["Who is it ?", "how far", "What city is it where who is what ?", "where"]
+
+
+@pytest.fixture(scope="module")
+def encoder(folders):
+    return folders["text"]
+
+
+def by_the_library(encoder, text, **options):
+    """Input of the last layer for one text, from the library's own list of hidden states."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(encoder)
+    model = transformers.AutoModel.from_pretrained(encoder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        states = model(**tokenizer(text, return_tensors="pt", **options), output_hidden_states=True).hidden_states
+    return states[-2][0].numpy()
+
+
+def results(cache):
+    """What joblib keeps."""
+    return list(cache.rglob("output.pkl"))
+
+
+@pytest.mark.parametrize("special_tokens", [True, False])
+def test_encoded_texts_are_the_librarys_hidden_states(encoder, tmp_path, special_tokens):
+    hidden, mask = encode_texts(encoder, TEXTS, max_length=6, special_tokens=special_tokens, batch=3, cache=tmp_path)
+    assert hidden.shape == (4, 6, 32)
+    assert hidden.dtype == np.float32
+    extra = 2 if special_tokens else 0
+    assert mask.sum(1).tolist() == [min(6, words + extra) for words in (4, 2, 8, 1)]
+    options = {"add_special_tokens": special_tokens, "truncation": True, "max_length": 6}
+    for row, text in enumerate(TEXTS):
+        expected = by_the_library(encoder, text, **options)
+        np.testing.assert_allclose(hidden[row, mask[row]], expected, rtol=0, atol=2e-6)
+        assert not hidden[row, ~mask[row]].any()
+    # Power: the neighbouring layers are something else.
+    assert np.abs(hidden[0, 0] - by_the_library(encoder, TEXTS[1], **options)[0]).max() > 1e-3
+
+
+def test_the_cache_is_read_without_the_model(encoder, tmp_path, monkeypatch):
+    first, _ = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)
+    monkeypatch.setattr(backbones, "load_classifier", lambda *a, **k: pytest.fail("the model was loaded again"))
+    again, _ = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)
+    np.testing.assert_array_equal(first, again)
+    for changed in (
+        {"max_length": 5},
+        {"special_tokens": False},
+        {"texts": TEXTS[::-1]},
+        {"texts": [*TEXTS[:3], "man"]},
+    ):
+        options = {"texts": TEXTS, "max_length": 6, **changed}
+        with pytest.raises(pytest.fail.Exception, match="loaded again"):
+            encode_texts(encoder, cache=tmp_path, **options)
+
+
+def test_other_weights_are_another_cache(encoder, tmp_path):
+    model = transformers.AutoModel.from_pretrained(encoder)
+    model.encoder.layer[0].output.dense.bias.data[:5] += 1.0
+    for source in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / source).write_bytes((encoder / source).read_bytes())
+    model.save_pretrained(tmp_path / "other")
+    a, _ = encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path / "cache")
+    b, _ = encode_texts(tmp_path / "other", TEXTS, max_length=6, cache=tmp_path / "cache")
+    assert np.abs(a - b).max() > 1e-3
+    assert len(results(tmp_path / "cache")) == 2
+    assert describe_encoder(encoder)["weights_sha256"] != describe_encoder(tmp_path / "other")["weights_sha256"]
+
+
+def test_a_damaged_or_half_written_cache_is_made_again(encoder, tmp_path, monkeypatch):
+    whole = np.array(encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)[0])
+    [kept] = results(tmp_path)
+    raw = kept.read_bytes()
+    for damaged in (raw[:-100], b""):
+        kept.write_bytes(damaged)
+        np.testing.assert_array_equal(encode_texts(encoder, TEXTS, max_length=6, cache=tmp_path)[0], whole)
+
+    def interrupted(model, inputs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backbones, "last_layer_input", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        encode_texts(encoder, TEXTS, max_length=7, cache=tmp_path)
+    assert results(tmp_path) == [kept]
+    monkeypatch.undo()
+    assert encode_texts(encoder, TEXTS, max_length=7, cache=tmp_path)[0].shape == (4, 7, 32)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ([], {}, "texts must be strings that are not empty"),
+        (["a", " "], {}, "texts must be strings that are not empty"),
+        (["a", 3], {}, "texts must be strings"),
+        (["a"], {"max_length": 13}, "max_length must be at most the encoder's 12 positions; got 13"),
+        (["a"], {"max_length": 1}, "max_length must be a whole number >= 2"),
+        (["a", "\u200b"], {"special_tokens": False}, "texts must give at least one word piece"),
+    ],
+)
+def test_bad_texts_are_refused(encoder, tmp_path, texts, options, message):
+    with pytest.raises(ValueError, match=message):
+        encode_texts(encoder, texts, cache=tmp_path, **{"max_length": 6, **options})
+    assert results(tmp_path) == []
+
+
+def test_a_folder_without_a_model_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"encoder must be a folder with model\.safetensors"):
+        encode_texts(tmp_path, TEXTS, max_length=6, cache=tmp_path)
+
+
+def test_the_description_holds_no_path(encoder):
+    found = describe_encoder(encoder)
+    assert {key: found[key] for key in ("architecture", "layers", "width", "heads")} == {
+        "architecture": "bert",
+        "layers": 3,
+        "width": 32,
+        "heads": 4,
+    }
+    assert str(encoder) not in str(found)
+    assert len(found["weights_sha256"]) == 64
+
+
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("ATTNLIB_CACHE", raising=False)
+    assert te.cache_folder() == tmp_path / "attnlib"
+    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path / "mine"))
+    assert te.cache_folder() == tmp_path / "mine"

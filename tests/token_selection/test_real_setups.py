@@ -17,7 +17,7 @@ from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.random_features import RandomFeatures
 from attnbook.token_selection.real_data.setups import Rows, parts_of, prepare, split_indices, train_head
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
-from tests.token_selection.tiny_models import WORDS, save_tiny_bert, save_tiny_vit
+from tests.token_selection.tiny_models import save_questions, save_tiny_bert, save_tiny_vit
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +59,7 @@ def test_a_head_is_trained_on_its_features_and_frozen():
 
 @pytest.fixture
 def questions(tmp_path, monkeypatch):
-    """TREC's two files with a word that gives the class away: 60 training questions and 12 test questions."""
-    kinds = [("HUM:ind", "who is it ?"), ("LOC:city", "where is it ?"), ("NUM:dist", "how far is it ?")]
-    (tmp_path / "trec").mkdir()
-    for name, count in (("train_5500.label", 60), ("TREC_10.label", 12)):
-        lines = [f"{label} {text} {WORDS[i % 5]}" for i in range(count) for label, text in [kinds[i % 3]]]
-        (tmp_path / "trec" / name).write_text("\n".join(lines), encoding="latin-1")
+    save_questions(tmp_path)
     monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
     return tmp_path
 

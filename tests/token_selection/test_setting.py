@@ -1,16 +1,19 @@
-"""Page 01's study and the readable recursion: against autograd, against the program, and with wrong constants."""
+"""II.1: the readable recursion against autograd and the program, wrong constants, regimes, a law with more helpful tokens."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from attnbook.token_selection.setting.study import compare_sampling, setting_study
+from attnbook.token_selection.setting.claims import CLAIMS
+from attnbook.token_selection.setting.study import compare_sampling, setting_study, uniform_accuracy_measured
 from attnbook.token_selection.setting.three_lines import force_at_gap, long_run, naive_forces, one_line, three_lines
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import forces
 from attnlib.token_selection.training import train
+from bookkit.claims import Verdict
 from tests.bad_input import refusing
 
 LAW = TokenLaw(4, 31, 5, 5.0, label_noise=0.5)
@@ -101,7 +104,36 @@ def study_with(**changes):
     return setting_study(LAW, **({"step_size": 0.1, "steps": 2, "runs": 1, "draws": 200, "dense_d": 10} | changes))
 
 
-test_refusals = refusing(
+@pytest.fixture(scope="module")
+def study():
+    return setting_study(TokenLaw(20, 2000, 8, 20.0), 5e-3, dense_d=50, steps=60, runs=1, draws=200, seed=4)
+
+
+def test_the_floor_leaves_its_regime_at_a_small_signal(study):
+    result = CLAIMS["TS16"].check(replace(study, law=TokenLaw(4, 100, 5, 2.0, label_noise=0.5)))
+    assert result.verdict == Verdict.OUTSIDE
+    assert result.violated == "needs head_scale 1 and signal_norm >= 5 noise_std; here 1 and 2"
+    assert CLAIMS["TS16"].check(study).violated == ""
+
+
+def test_where_the_control_is_true_it_holds_and_the_claim_fails(study):
+    sampling, runs = study.sampling, study.long_runs
+    bigger = replace(sampling, drawn=sampling.drawn_wrong, drawn_wrong=sampling.drawn)
+    exchanged = {"stable": runs["naive"], "naive": runs["stable"]}
+    for id, world in (("TS14", replace(study, sampling=bigger)), ("TS18", replace(study, long_runs=exchanged))):
+        check = CLAIMS[id].check(world)
+        assert (check.evidence.holds, check.control.holds) == (False, True), id
+
+
+def test_uniform_attention_with_more_helpful_tokens(study):
+    law = TokenLaw(4, 100, 6, 5.0, weak_signal=0.5, label_noise=0.5, same_class_tokens=3)
+    measured = uniform_accuracy_measured(law, study.signal_norms.tolist(), 20_000, 5, 0)
+    result = CLAIMS["TS15"].check(replace(study, law=law, uniform_accuracy=measured))
+    assert result.verdict == Verdict.HOLDS
+    assert result.has_power
+
+
+test_bad_input = refusing(
     (study_with, (), {"steps": 0, "runs": 0, "draws": 199, "dense_d": 2, "step_size": [0.0, "x"]}),
     (lambda: three_lines(GRAM, -1.0, 2), "step_size must be"),
     (lambda: three_lines(LAW, 1.0, 2), "gram must be a Gram"),

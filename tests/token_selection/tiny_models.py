@@ -7,8 +7,26 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the libraries are impo
 
 import torch
 import transformers
+from torch import nn
 
 WORDS = ["who", "what", "where", "how", "far", "is", "it", "many", "city", "man", "word", "?"]
+SIZES = {
+    "hidden_size": 32,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "initializer_range": 0.3,
+}  # attention is not uniform
+
+
+def _save(folder, make):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = make()
+        for parameter in model.parameters():  # the library starts biases at zero, which would hide a lost bias
+            if parameter.ndim == 1:
+                nn.init.normal_(parameter, mean=parameter[0].item(), std=0.3)
+        model.save_pretrained(folder)
+    return folder
 
 
 def save_tiny_bert(folder):
@@ -16,34 +34,14 @@ def save_tiny_bert(folder):
     vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
     transformers.BertTokenizer(vocab=vocabulary).save_pretrained(folder)
     config = transformers.BertConfig(
-        hidden_size=32,
-        num_hidden_layers=3,
-        num_attention_heads=4,
-        intermediate_size=48,
-        vocab_size=len(vocabulary),
-        max_position_embeddings=12,
-        initializer_range=0.3,
+        **SIZES, num_hidden_layers=3, vocab_size=len(vocabulary), max_position_embeddings=12
     )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformers.BertModel(config).save_pretrained(folder)
-    return folder
+    return _save(folder, lambda: transformers.BertModel(config))
 
 
 def save_tiny_vit(folder):
     """A 2-layer ViT of width 32 for colour images of 8 x 8 pixels, with a processor file as the hub's older ones are."""
-    config = transformers.ViTConfig(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        image_size=8,
-        patch_size=4,
-        initializer_range=0.3,
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        transformers.ViTModel(config).save_pretrained(folder)
+    config = transformers.ViTConfig(**SIZES, num_hidden_layers=2, image_size=8, patch_size=4)
     processor = {
         "do_normalize": True,
         "do_resize": True,
@@ -54,4 +52,14 @@ def save_tiny_vit(folder):
         "size": 8,
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    return _save(folder, lambda: transformers.ViTModel(config))
+
+
+def save_questions(folder):
+    """TREC's two files with a word that gives the class away: 60 training questions and 12 test questions."""
+    kinds = [("HUM:ind", "who is it ?"), ("LOC:city", "where is it ?"), ("NUM:dist", "how far is it ?")]
+    (folder / "trec").mkdir()
+    for name, count in (("train_5500.label", 60), ("TREC_10.label", 12)):
+        lines = [f"{label} {text} {WORDS[i % 5]}" for i in range(count) for label, text in [kinds[i % 3]]]
+        (folder / "trec" / name).write_text("\n".join(lines), encoding="latin-1")
     return folder
