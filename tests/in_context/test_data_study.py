@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from attnbook.in_context.data_and_model.claims import CLAIMS
 from attnbook.in_context.data_and_model.study import (
     ask_about,
     data_study,
@@ -21,6 +22,7 @@ from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import attend, initial_weights
+from bookkit.claims import Verdict
 from tests.bad_input import refusing
 
 SMALL = Experiment(
@@ -122,7 +124,22 @@ def test_the_gradient_by_finite_differences():
     assert gradient[..., -1].abs().max() == 0
 
 
-test_bad_studies = refusing(
+@pytest.mark.parametrize(
+    ("id", "change", "reason"),
+    [
+        ("I12", {"optimiser": "AdamW", "weight_decay": None}, "needs weight_decay 0; here 0.01"),
+        ("I15", {"d": 1, "length": 6}, "needs d > 1"),  # one dimension has no dictionary
+        ("I17", {"length": 1}, "needs length > 1"),  # one example has no centred step
+    ],
+)
+def test_outside_the_regime(id: str, change: dict, reason: str) -> None:
+    experiment = Experiment(steps=5, records=2, runs=2, shared_data=True, seed=4, **change)
+    result = CLAIMS[id].check(data_study(experiment, count=10, redraws=10))
+    assert result.verdict == Verdict.OUTSIDE
+    assert reason in result.violated
+
+
+test_bad_input = refusing(
     (data_study, {"experiment": SMALL, "count": 4, "redraws": 4, "asked": 2}, {"count": 1, "redraws": 1, "asked": 1}),
     (lambda: data_study(SMALL, count=4, redraws=4, asked=12), "at most the batch, 11"),
 )

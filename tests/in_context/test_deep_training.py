@@ -1,17 +1,96 @@
-"""The autograd trainer: step by step the reference loop where both can go, and right where only it can go."""
+"""Stacks of layers, their autograd trainer step by step against the reference loop, and several tasks: exact risks, N + 1 heads."""
 
 import numpy as np
 import pytest
 import torch
 
-from attnbook.in_context.causal import prompt_tokens
-from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
-from attnbook.in_context.deeper_and_wider.stack import predict_stack, run_stack
+from attnbook.in_context.causal import LayerWeights, causal_layer, layer_of_heads, prompt_tokens
+from attnbook.in_context.closed_form import debiased_gd_optimal_risk
+from attnbook.in_context.deeper_and_wider.multi_task import (
+    MultiTaskLaw,
+    best_linear_maps,
+    centred_linear_answers,
+    linear_risks,
+    paired_heads,
+    separate_maps,
+    superposed_heads,
+)
+from attnbook.in_context.deeper_and_wider.stack import (
+    initial_stack,
+    predict_stack,
+    run_stack,
+    stack_circuits,
+    stack_of_circuits,
+)
 from attnbook.in_context.deeper_and_wider.training import starting_stack, train_deep, training_prompts
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from attnlib.in_context.model import STARTS, attend, initial_weights
 from attnlib.in_context.training import TrainingDiverged, train
 from tests.bad_input import refusing
+
+STACK_LAW = RegressionLaw(d=3, length=7, noise_std=0.4)
+
+
+@pytest.fixture(scope="module")
+def prompts():
+    return STACK_LAW.draw(11, 5)
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_one_layer_is_the_query_only_model(prompts, start):
+    weights = initial_weights(3, 4, start, seed=1, runs=2)
+    stack = initial_stack(3, 4, start=start, seed=1, runs=2)
+    for mine, theirs in zip(stack.layers[0].tensors, layer_of_heads(weights).tensors, strict=True):
+        assert torch.equal(mine, theirs)
+    assert torch.equal(stack.final, torch.ones(2, 1, 1, dtype=torch.float64))
+    assert (predict_stack(stack, prompts)[..., 0] - attend(weights, prompts)).abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("mask", ["strict", "inclusive"])
+@pytest.mark.parametrize("weight_tying", [False, True])
+def test_three_layers_one_after_the_other(prompts, mask, weight_tying):
+    stack = initial_stack(3, 2, 3, weight_tying=weight_tying, mask=mask, seed=2, runs=2)
+    tokens = prompt_tokens(prompts)
+    for k in range(3):
+        tokens = causal_layer(stack.layers[0 if weight_tying else k], tokens, mask)
+    by_hand = torch.einsum("rw,rbw->rb", stack.final[:, 0], tokens[:, :, -1])
+    predictions = predict_stack(stack, prompts)
+    assert predictions.shape == (2, 11, 1)
+    torch.testing.assert_close(predictions[..., 0], by_hand, rtol=1e-12, atol=1e-13)
+
+
+def test_layers_start_differently_and_runs_do_not_depend_on_their_number():
+    many, alone = initial_stack(3, 2, 2, seed=5, runs=3), initial_stack(3, 2, 2, seed=5, first_run=2)
+    assert not torch.equal(many.layer(0).query, many.layer(1).query)
+    for first, second in zip(many.trained, alone.trained, strict=True):
+        assert torch.equal(first[2:], second)
+
+
+def test_circuits_are_nested_by_layer_and_head():
+    stack = initial_stack(3, 2, 3, seed=6, runs=2)
+    found = stack_circuits(stack)
+    assert len(found) == 3
+    for k, layer in enumerate(found):
+        for run in range(2):
+            for h in range(2):
+                own = stack.layers[k]
+                M = own.key[run, h].T @ own.query[run, h] / 2  # sqrt(n) = 2
+                V = own.output[run, h] @ own.value[run, h]
+                torch.testing.assert_close(layer.key_query[run, h], M)
+                torch.testing.assert_close(layer.output_value[run, h], V)
+                torch.testing.assert_close(layer.read_out[run, h], stack.final[run] @ V)
+        pair = layer.circuits()
+        assert pair.omega.shape == pair.mu.shape == (2, 2)
+        torch.testing.assert_close(pair.mu, layer.read_out[:, :, 0, 3])
+        torch.testing.assert_close(pair.omega, layer.key_query[:, :, range(3), range(3)].mean(-1))
+
+
+def test_a_layer_out_of_range():
+    with pytest.raises(ValueError, match=r"number must be in 0 \.\.\. 1; got 2"):
+        initial_stack(3, 2, 2).layer(2)
+    assert isinstance(initial_stack(3, 2, 2).layer(1), LayerWeights)
+
 
 SMALL = Experiment(d=3, length=7, heads=2, batch=5, steps=50, records=6, runs=3, learning_rate=0.02, noise_std=0.3)
 
@@ -101,7 +180,90 @@ def test_a_diverging_training_names_its_step():
     assert found.value.last_good <= found.value.step
 
 
+TASKS = MultiTaskLaw(5, ((0, 1, 3), (3, 4), (1,)), length=11, noise_std=0.5)
+
+
+def test_every_number_of_a_prompt_is_its_own_standard_normal():
+    """Feed unit vectors: each normal moves one entry, and no two entries share one."""
+    noiseless = MultiTaskLaw(5, ((0, 1, 3), (3, 4), (1,)), length=2, noise_std=0.0)
+    count = noiseless.normals_per_prompt
+    prompts = noiseless.from_normals(torch.eye(count, dtype=torch.float64).unsqueeze(-2))
+    moved = torch.cat([prompts.x.flatten(1), prompts.query.flatten(1), prompts.beta.flatten(1)], 1)
+    assert moved.sum() == moved.count_nonzero() == 2 * 5 + 5 + 6
+    assert moved.sum(0).max() == moved.sum(1).max() == 1
+
+
+def test_moments_of_the_law():
+    prompts = TASKS.draw(15_000, 1)
+    noise = prompts.y - prompts.x @ prompts.beta.mT
+    for k, variance in enumerate((0.75, 0.5, 0.25)):  # d_k sigma^2
+        assert abs(noise[..., k].var() / variance - 1) < 0.03
+    np.testing.assert_allclose(prompts.beta.square().mean(0), TASKS.projections, atol=0.08)
+    assert abs(torch.corrcoef(noise.flatten(0, 1).T) - torch.eye(3)).max() < 0.03
+    assert not torch.equal(TASKS.draw(3, 1).x, TASKS.draw(3, 2).x)
+
+
+def test_linear_risks_against_sampling():
+    """Maps that are neither diagonal nor symmetric; one in a hundred at four standard errors."""
+    maps = 0.5 * np.random.default_rng(0).standard_normal((3, 5, 5)) + 0.5 * separate_maps(TASKS)
+    prompts = TASKS.draw(20_000, 2)
+    errors = (centred_linear_answers(maps, prompts) - prompts.target).square()
+    exact = linear_risks(TASKS, maps)
+    gap = (errors.mean(0).numpy() - exact) / (errors.std(0).numpy() / 20_000**0.5)
+    assert np.abs(gap).max() < 4
+    assert (errors.std(0).numpy() / 20_000**0.5 < 0.04 * exact).all()
+
+
+@pytest.mark.parametrize("law", [TASKS, MultiTaskLaw()])
+def test_a_task_alone_is_the_single_task_problem(law):
+    """d_k (d_k + 1 + s_k) / (L + d_k + s_k), by the single-task closed form and by moving away from the optimum."""
+    best = linear_risks(law, separate_maps(law))
+    for k, size in enumerate(law.sizes):
+        single = RegressionLaw(int(size), law.length, law.noise_std)
+        assert best[k] == pytest.approx(float(debiased_gd_optimal_risk(single)), rel=1e-12)
+    for factor in (0.98, 1.02):
+        assert (linear_risks(law, factor * separate_maps(law)) > best).all()
+
+
+def test_authors_sizes_by_hand():
+    law = MultiTaskLaw()
+    assert linear_risks(law, separate_maps(law)) == pytest.approx([4 * 5.0004 / 52.0004] * 2, rel=1e-12)
+    # Two heads: one matrix for both tasks, entry g on the covariates of one task and h on those of both.
+    a, b = 47 * 48 / 48**2, 47 / 48**2 * 2 * 4.0004
+    g, h = (47 / 48) / (a + b), 2 * (47 / 48) / (2 * a + b)
+    mean = (8 - (47 / 48) * (4 * g + 2 * 2 * h)) / 2
+    assert best_linear_maps(law, 2)[1] == pytest.approx([mean, mean], rel=1e-9)
+    assert mean == pytest.approx(0.51377, abs=1e-5)
+
+
+def test_more_heads_never_hurt_and_n_plus_one_are_enough():
+    sums = [best_linear_maps(TASKS, heads)[1].sum() for heads in (1, 2, 3, 4, 6)]
+    assert sums[0] == TASKS.sizes.sum()
+    assert sums[3] == sums[4] == linear_risks(TASKS, separate_maps(TASKS)).sum()
+    assert sums[0] > sums[1] + 0.1
+    assert sums[1] > sums[2] + 0.1
+    assert sums[2] > sums[3] + 0.01
+
+
+@pytest.mark.parametrize("heads", [paired_heads, superposed_heads])
+def test_heads_of_small_scale_are_the_linear_maps(heads):
+    prompts = TASKS.draw(50, 5)
+    wanted = centred_linear_answers(separate_maps(TASKS), prompts)
+    gaps = []
+    for scale in (1e-3, 1e-4):
+        M, V = heads(TASKS, scale)
+        assert V[..., 5:].sum(1).abs().max() < 1e-9 / scale
+        gaps.append((predict_stack(stack_of_circuits(M, V), prompts)[0] - wanted).abs().max().item())
+    # Opposite heads cancel the second order: an error of scale^2 instead of scale.
+    order = np.log10(gaps[0] / gaps[1])
+    assert order == pytest.approx(2 if heads is paired_heads else 1, abs=0.1)
+    assert M.shape[1] == (6 if heads is paired_heads else 4)
+
+
 test_bad_input = refusing(
+    (initial_stack, (3, 2, 2), {"layers": 0, "start": "zero", "mask": "both", "outputs": 0}),
+    (lambda: initial_stack(3, 3, start="oppo_small_id"), "heads must be even for start='oppo_small_id'; got 3"),
+    (lambda: initial_stack(3, 2, 1, weight_tying=True), "layers must be >= 2 with weight_tying=True; got 1"),
     (train_deep, (SMALL,), {"experiment": 3, "dtype": "half", "cooldown": 1.5, "mask": "none"}),
     (
         lambda: train_deep(SMALL.replace(learning_rate=(0.1, 0.2, 0.3))),
@@ -112,4 +274,10 @@ test_bad_input = refusing(
         "law must have the experiment's d = 3 and outputs = 1; got d = 4 and 1",
     ),
     (lambda: train_deep(SMALL, MultiTaskLaw(3, ((0,), (1,)))), "outputs = 1; got d = 3 and 2"),
+    (MultiTaskLaw, (), {"supports": [((0, 6),), (), ((1, 1),)], "length": 0, "noise_std": -1.0, "d": 0}),
+    (lambda: MultiTaskLaw(supports=((0, 6),)), r"supports must be one tuple of different numbers in 0 \.\.\. 5"),
+    (lambda: linear_risks(TASKS, np.zeros((2, 5, 5))), r"maps must have shape \(..., 3, 5, 5\); got \(2, 5, 5\)"),
+    (lambda: TASKS.from_normals(torch.zeros(4, 5)), "normals must have shape"),
+    (lambda: paired_heads(TASKS, 0.0), "scale must be a finite number > 0"),
+    (lambda: best_linear_maps(TASKS, 0), "heads must be a whole number >= 1"),
 )

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from attnbook.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
-from attnbook.in_context.deeper_and_wider import study as wider_study
-from attnbook.in_context.deeper_and_wider.data_findings import bayes_factor
-from attnbook.in_context.deeper_and_wider.findings import authors_attention
+from attnbook.in_context.deeper_and_wider import study as module
+from attnbook.in_context.deeper_and_wider.claims import CLAIMS
+from attnbook.in_context.deeper_and_wider.claims_data import CLAIMS as DATA
+from attnbook.in_context.deeper_and_wider.data_findings import _map_finding, bayes_factor, data_study
+from attnbook.in_context.deeper_and_wider.findings import _task_finding, authors_attention, wider_study
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
 from attnbook.in_context.deeper_and_wider.risk import centred_linear_answer, plain_risk, risk_beside_linear
 from attnbook.in_context.deeper_and_wider.stack import stack_of_circuits
@@ -18,6 +20,7 @@ from attnbook.in_context.deeper_and_wider.training import train_deep
 from attnlib.in_context.estimators import bayes_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from bookkit.claims import Verdict
 from tests.bad_input import refusing
 
 SHIFTED = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.4), mean=(1.0, 0.0, -0.5))
@@ -36,7 +39,7 @@ def tiny_specs():
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
-    monkeypatch.setattr(wider_study, "specs", tiny_specs)
+    monkeypatch.setattr(module, "specs", tiny_specs)
     assert main(["-o", str(tmp_path / "wider.npz")]) == 0
     return tmp_path / "wider.npz"
 
@@ -70,7 +73,7 @@ def test_a_changed_setting_is_not_taken_from_the_table(table, capsys):
 
 
 def test_the_command_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(wider_study, "specs", tiny_specs)
+    monkeypatch.setattr(module, "specs", tiny_specs)
     calls = []
 
     def stop_at_the_second(*arguments, **options):
@@ -79,7 +82,7 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys)
             raise KeyboardInterrupt
         return train_deep(*arguments, **options)
 
-    monkeypatch.setattr(wider_study, "train_deep", stop_at_the_second)
+    monkeypatch.setattr(module, "train_deep", stop_at_the_second)
     path = tmp_path / "wider.npz"
     with pytest.raises(KeyboardInterrupt):
         main(["-o", str(path)])
@@ -132,11 +135,6 @@ def test_the_first_steps_of_a_stored_training_can_be_trained_again(name):
 
 def test_the_first_settings_are_named_by_their_layers():
     assert list(specs())[:2] == ["one layer", "two layers"]
-
-
-test_settings_are_checked = refusing(
-    (lambda **changes: specs(WiderSetting(**changes)), (), {"runs": 1, "depth_d": 0, "rho": 1.0})
-)
 
 
 # What a stored training gives
@@ -221,3 +219,63 @@ def test_bayes_factor_by_other_means():
     assert 1 < found.factor[1] < 1.3
     with pytest.raises(ValueError, match=r"law must have covariates N\(0, I\)"):
         bayes_factor(SHIFTED, np.array([1.0]))
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """Stored trainings, measured on prompts of another seed."""
+    names = [f"{heads} heads, two tasks" for heads in (2, 3, 4)]
+    tasks = tuple(_task_finding(obtain(specs()[name]), 3000, 7) for name in names)
+    return replace(wider_study(WiderSetting(), prompts=3000), tasks=tasks)
+
+
+@pytest.fixture(scope="module")
+def study():
+    """Likewise, on other covariates."""
+    found = {name: _map_finding(obtain(specs()[name]), 3000, 7) for name in ("anisotropic", "mean")}
+    return replace(data_study(WiderSetting(), prompts=3000), **found)
+
+
+def test_a_median_over_starts_is_not_moved_by_one_of_them(study):
+    moved = study.anisotropic.risk.clone()
+    moved[0] *= 3
+    one = replace(study, anisotropic=replace(study.anisotropic, risk=moved))
+    assert DATA["I76"].check(one).verdict == Verdict.HOLDS
+    three = moved.clone()
+    three[:3] = moved[0]
+    assert DATA["I76"].check(replace(one, anisotropic=replace(one.anisotropic, risk=three))).verdict == Verdict.FAILS
+
+
+def test_outside_the_regime(wide, study):
+    def verdict(id, **changes):
+        claims, found = (DATA, study) if id in set(DATA) else (CLAIMS, wide)
+        return claims[id].check(replace(found, setting=replace(found.setting, **changes)))
+
+    for id in ("I73", "I74", "I75", "I76", "I77", "I78", "I79", "I82", "I83", "I84", "I85"):
+        assert verdict(id, steps=500).violated == "needs 8000 steps or more to speak of an end; here 500"
+    assert verdict("I75", rho=0.0).violated == "needs a covariance that is not the identity; here rho = 0"
+    assert verdict("I79", mean=0.0).violated == "needs covariates with a mean; here m = 0"
+    assert verdict("I78", mean=1.0).violated == "needs the mean 0.6; here 1"
+    assert verdict("I97", mean=0.0, rho=0.0).violated == "needs a covariance or a mean; here neither"
+    assert verdict("I72", length=10).violated == "needs d = 5 and L = 40; here others"
+    assert verdict("I88", noise_std=0.5).violated == "needs L > d + 1 and s2 <= 0.01"
+    assert verdict("I88", noise_std=0.0).verdict == Verdict.OUTSIDE
+
+
+def test_formula_of_the_factor_by_hand(study):
+    """(d + 1)(L - d - 1) / ((L + d) s2) at d = 5, L = 40, s2 = 5e-4."""
+    assert study.seed_noise.factor.item() == pytest.approx(6 * 34 / (45 * 5e-4), rel=0.02)
+    assert torch.isfinite(study.seed_noise.factor_se).all()
+
+
+def test_ridge_is_where_the_theorem_says(study):
+    """Moved by the width of the interval, either way, the same draws refute the claim."""
+    found = study.small_loads
+    for sign in (1, -1):
+        moved = replace(found, bayes=found.bayes + sign * (found.high - found.low))
+        assert DATA["I89"].check(replace(study, small_loads=moved)).verdict == Verdict.FAILS
+
+
+test_bad_input = refusing(
+    (lambda **changes: specs(WiderSetting(**changes)), (), {"runs": 1, "depth_d": 0, "rho": 1.0}),
+)

@@ -4,9 +4,11 @@ import contextlib
 import dataclasses
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from scipy.optimize import minimize
 
 from attnbook.single_head.margin import (
@@ -33,6 +35,7 @@ from attnbook.single_head.max_margin.attention_margin import (
     log10_error,
     weight_on_signal,
 )
+from attnbook.single_head.max_margin.claims import CLAIMS
 from attnbook.single_head.max_margin.finite_threshold import (
     exact_threshold,
     expected_gain,
@@ -40,15 +43,19 @@ from attnbook.single_head.max_margin.finite_threshold import (
     gain_bounds,
     noise_cost_bounds,
 )
+from attnbook.single_head.max_margin.fresh_study import fresh_study
 from attnbook.single_head.max_margin.optimum_limit import (
     best_hard,
     error_near_noise,
     log10_error_near_signal,
     second_best_cost,
 )
-from attnbook.single_head.max_margin.study import mixing_extra, predicted_mixing
+from attnbook.single_head.max_margin.optimum_study import optimum_study
+from attnbook.single_head.max_margin.study import margin_study, mixing_extra, predicted_mixing
 from attnbook.single_head.svm import NotConverged, NotSeparable, hard_margin
 from attnlib.single_head.law import SignalNoiseLaw
+from bookkit.claims import Verdict
+from tests.bad_input import refusing
 
 
 def draw(n=24, d=6000, signal_norm=40.0, label_noise=0.15, seed=0, run=0):
@@ -464,3 +471,27 @@ def blind():
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+def test_without_label_noise_claims_about_flips_say_so():
+    law = SignalNoiseLaw(24, 9600, 50.0, 0.0)
+    exact, fresh = margin_study(law, draws=2), fresh_study(law, draws=2, few_samples=8, few_draws=1)
+    optimum = optimum_study(law, draws=2, search_samples=8, search_draws=1)
+    for id, study in (("M2", exact), ("M9", exact), ("M12", optimum), ("M21", fresh)):
+        result = CLAIMS[id].check(study)
+        assert result.verdict == Verdict.OUTSIDE, id
+        assert result.violated == "needs label noise; here eta = 0"
+    assert CLAIMS["M1"].check(exact).verdict == Verdict.HOLDS
+    assert torch.isnan(exact["mixing_noisy"]).all()
+
+
+SMALL = SignalNoiseLaw(10, 500, 5.0)
+
+
+test_bad_input = refusing(
+    (margin_study, (SMALL,), {"law": "paper", "draws": 1}),
+    (optimum_study, (SMALL,), {"radius": 0.0, "draws": 1, "search_samples": 5, "search_draws": 0}),
+    (fresh_study, (SMALL,), {"draws": 1, "few_samples": 5, "few_draws": 0}),
+    (lambda: optimum_study(replace(SMALL, tokens=3)), "law must be a SignalNoiseLaw with two tokens"),
+    (lambda: fresh_study(replace(SMALL, d=15)), "d must be at least 2 n"),
+)

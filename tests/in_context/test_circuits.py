@@ -1,17 +1,29 @@
-"""Statistics of heads by hand, trapped runs, and the study on trainings made here."""
+"""III.3 and III.8: statistics of heads by hand, trapped runs, pictures that draw M itself, a changed circuit that is noticed."""
 
 import math
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context.circuits.claims import CLAIMS
+from attnbook.in_context.circuits.figure import (
+    draw_evolution,
+    draw_heads,
+    draw_key_query,
+    records_near,
+    symmetric_limit,
+)
 from attnbook.in_context.circuits.pattern import antisymmetric_share, gain_of_turning, without_turning
 from attnbook.in_context.circuits.study import circuit_study, head_statistics, off_diagonal_memory
-from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
+from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
+from attnlib.in_context.model import initial_weights
 from attnlib.in_context.training import train
+from bookkit.claims import Verdict
 
 
 def pairs(omega, mu) -> Circuits:
@@ -134,3 +146,123 @@ def test_heads_without_a_stored_training():
     stored = {1: train(SHORT.replace(heads=1, steps=1))}
     with pytest.raises(ValueError, match="heads must be one of 1, which have a stored training; got 2"):
         circuit_study(SHORT, stored=stored)
+
+
+@pytest.fixture
+def figure():
+    figure = plt.figure()
+    yield figure
+    plt.close(figure)
+
+
+def title(axes) -> str:
+    return axes.get_title() or axes.get_title(loc="left")  # where it stands is a matter of style
+
+
+def images(axes) -> np.ndarray:
+    (image,) = axes.get_images()
+    return np.asarray(image.get_array())
+
+
+@pytest.mark.parametrize("d", [1, 3, 7])
+def test_the_map_is_the_matrix_and_the_lines_are_behind_the_last_covariate(figure, d):
+    matrix = torch.arange((d + 1) ** 2, dtype=torch.float64).reshape(d + 1, d + 1) - 5
+    axes = figure.subplots()
+    image = draw_key_query(axes, matrix, 30.0)
+    np.testing.assert_array_equal(images(axes), matrix)  # row = key: no transposition
+    assert image.get_extent()[3] < image.get_extent()[2]  # the first key on top
+    across, down = axes.lines
+    assert list(across.get_ydata()) == [d - 0.5, d - 0.5]
+    assert list(down.get_xdata()) == [d - 0.5, d - 0.5]
+    assert image.get_clim() == (-30.0, 30.0)
+    assert axes.get_xticklabels()[-1].get_text() == "$y$"
+    assert axes.get_xticklabels()[0].get_text() == "1"
+
+
+@pytest.mark.parametrize(("heads", "columns"), [(1, 2), (3, 2), (8, 4)])
+def test_all_heads_on_one_scale(figure, heads, columns):
+    circuits = circuits_of(initial_weights(4, heads, seed=2))[0]
+    maps = draw_heads(figure, circuits, columns=columns)
+    assert len(maps) == heads
+    assert len(figure.axes) == 2 * heads + 2  # maps, columns, two colour bars
+    largest = circuits.key_query.abs().max().item()
+    for head, axes in enumerate(maps):
+        np.testing.assert_array_equal(images(axes), circuits.key_query[head])
+        assert axes.get_images()[0].get_clim() == (-largest, largest)
+        assert f"{circuits.omega[head]:.2f}" in title(axes)
+    columns_drawn = [images(axes)[:, 0] for axes in figure.axes if axes.get_images() and images(axes).shape[1] == 1]
+    np.testing.assert_array_equal(np.stack(columns_drawn), circuits.output_value)
+    figure.canvas.draw()
+
+
+def test_steps_are_recorded_steps(figure):
+    steps = [0, 1, 9, 110, 1000]
+    assert records_near(steps, [0, 1, 10, 100, 100]) == [0, 1, 2, 3]
+    assert records_near(steps, [10**9]) == [4]
+    circuits = Circuits(torch.randn(3, 2, 4, 4), torch.randn(3, 2, 4))
+    grid = draw_evolution(figure, circuits, [0, 9, 110])
+    assert [title(axes) for axes in grid[0]] == ["start", "9", "110"]
+    for head in range(2):
+        for column in range(3):
+            image = grid[head][column].get_images()[0]
+            np.testing.assert_array_equal(np.asarray(image.get_array()), circuits.key_query[column, head])
+            assert image.get_clim()[1] == pytest.approx(circuits.key_query.abs().max().item())
+    assert len(figure.axes) == 7  # six maps and one shared colour bar
+    figure.canvas.draw()
+
+
+def test_bad_pictures(figure):
+    circuits = Circuits(torch.zeros(3, 2, 4, 4), torch.zeros(3, 2, 4))
+    with pytest.raises(ValueError, match="index them first"):
+        draw_heads(figure, circuits)
+    with pytest.raises(ValueError, match="titles must be one for each of the 2 heads; got 1"):
+        draw_heads(figure, circuits[0], titles=["one"])
+    with pytest.raises(ValueError, match="one step for each of K records"):
+        draw_evolution(figure, circuits, [0, 1])
+    with pytest.raises(ValueError, match="finite numbers to be drawn"):
+        symmetric_limit([0.0, float("nan")])
+
+
+AUTHORS = Experiment(steps=16_792, records=10, runs=8, seed=6)  # the end is a recorded step of the stored trainings
+
+
+@pytest.fixture(scope="module")
+def study():
+    return circuit_study(AUTHORS.replace(steps=5, runs=2))  # the live training is another test's
+
+
+def changed(study, heads, change):
+    """The study with other circuits in the last record of one stored training."""
+    history = study.stored[heads]
+    key_query, output_value = history.circuits.key_query.clone(), history.circuits.output_value.clone()
+    change(key_query[:, -1], output_value[:, -1])
+    other = replace(history, circuits=Circuits(key_query, output_value))
+    return replace(study, stored={**study.stored, heads: other})
+
+
+@pytest.mark.parametrize(
+    ("id", "change"),
+    [
+        ("I31", lambda M, V: M[0, :, 0, 1].add_(0.03)),  # one entry off the diagonal of one run
+        ("I31", lambda M, V: M[0, 0, 2, 2].sub_(0.06)),  # one entry of the diagonal
+        ("I32", lambda M, V: V[0, :, 2].add_(0.2)),
+        ("I33", lambda M, V: V[0, :, -1].add_(0.5)),
+        ("I34", lambda M, V: V[0].neg_()),
+        ("I35", lambda M, V: M[:, 0].mul_(1.5)),  # one head of every run sharper
+        ("I36", lambda M, V: M[0, :, 5, 0].add_(0.05)),
+        ("I37", lambda M, V: M[..., 5].zero_()),
+        ("I38", lambda M, V: M.mul_(1.2)),
+    ],
+)
+def test_a_changed_circuit_is_noticed(study, id, change):
+    result = CLAIMS[id].check(changed(study, 2, change))
+    assert result.verdict == Verdict.FAILS
+
+
+def test_other_settings_are_outside_the_regime_of_the_comparison(study):
+    for other in (AUTHORS.replace(d=3, length=40, steps=5), AUTHORS.replace(learning_rate=0.01, steps=1000, runs=2)):
+        live = circuit_study(other, stored=study.stored)
+        assert CLAIMS["I39"].check(live).verdict == Verdict.OUTSIDE
+    early = circuit_study(AUTHORS.replace(steps=5), stored=study.stored)
+    assert len(early.live_omega()[0]) == 0  # no head carries weight yet
+    assert CLAIMS["I39"].check(early).violated == "needs 1000 to 500001 steps; here 5"
