@@ -24,6 +24,9 @@ from attnbook.token_selection.real_data.tables import read_table, stored_tables
 from tests.bad_input import refusing_changes
 from tests.token_selection.test_real_frozen import random_layer, some_weights
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
 # --- Signal, noise and dimension ------------------------------------------------------------------------------------------
 
 
@@ -240,14 +243,7 @@ def test_a_file_of_something_else_is_refused(content, tmp_path, capsys):
         read_effective(tmp_path / "none.json")
 
 
-@pytest.fixture
-def threads():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
-def test_the_command_line(tmp_path, monkeypatch, capsys, threads):
+def test_the_command_line(tmp_path, monkeypatch, capsys):
     plan = dataclasses.replace(PLANS["digits"], phase1=128, pool=40, test=50, epochs=1, seeds=2)
     monkeypatch.setitem(PLANS, "digits", plan)
     path = tmp_path / "effective.json"
@@ -265,24 +261,7 @@ def test_the_command_line(tmp_path, monkeypatch, capsys, threads):
     assert main(["digits", "--seeds", "0", "1", "--out", str(path)]) == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["trec", "--seeds", "0"], "encoder must be given for trec"),
-        (["digits", "--seeds", "-1"], "seed must be a whole number >= 0"),
-        (["mnist", "--seeds", "0"], "mnist was not found in "),
-    ],
-)
-def test_requests_that_cannot_be_carried_out(arguments, message, tmp_path, monkeypatch, capsys, threads):
-    monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path / "nothing"))
-    assert main([*arguments, "--out", str(tmp_path / "effective.json")]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.splitlines()[-1].startswith("effective: error: ")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch, capsys, threads):
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(effective, "prepare", lambda *a, **k: pytest.fail("worked before the check"))
     assert main(["digits", "--seeds", "0", "--out", str(tmp_path / "missing" / "effective.json")]) == 2
     assert "save must be a file in a folder that exists" in capsys.readouterr().err

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import experiment, remake, setups, tables, trial
+from attnbook.token_selection.real_data import effective, experiment, remake, setups, tables, trial
 from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.loaders import DATA_SETS, load
 from attnbook.token_selection.real_data.plans import PLANS
@@ -25,6 +25,7 @@ from attnbook.token_selection.real_data.tables import (
 )
 from attnbook.token_selection.real_data.trial import trial_of
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LEVELS = (0.0, 0.2)
 SETTINGS = {"phase2": {"step_size": 0.005, "steps": {"20": 30}}, "date": "2026-01-01", "versions": {"torch": "x"}}
 
@@ -280,9 +281,7 @@ def tiny(monkeypatch):
         epochs=2,
     )
     monkeypatch.setitem(remake.PLANS, "digits", plan)
-    threads = torch.get_num_threads()
-    yield plan
-    torch.set_num_threads(threads)
+    return plan
 
 
 def cells(folder):
@@ -376,19 +375,22 @@ def test_other_settings_are_refused_before_the_work(tiny, tmp_path, monkeypatch,
     ("arguments", "message"),
     [
         (["trec"], "encoder must be given for trec"),
-        (["digits", "--n", "30"], "n must be one of 20, 100, 200 for digits; got 30"),
-        (["mnist", "--data", "nowhere"], "mnist was not found in nowhere/mnist: put train-images-idx3-ubyte"),
         (["digits", "--seeds", "-1"], "seed must be a whole number >= 0"),
+        (["mnist", "--data", "nowhere"], "mnist was not found in nowhere/mnist: put train-images-idx3-ubyte"),
     ],
 )
-def test_requests_that_cannot_be_carried_out(arguments, message, tmp_path, capsys):
-    threads = torch.get_num_threads()
-    assert remake.main([*arguments, "--out", str(tmp_path)]) == 2
-    torch.set_num_threads(threads)
+@pytest.mark.parametrize("command", [remake, effective])
+def test_requests_that_cannot_be_carried_out(command, arguments, message, tmp_path, capsys):
+    assert command.main([*arguments, "--out", str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err
     assert message in error
-    assert error.splitlines()[-1].startswith("remake: error: ")
+    assert error.splitlines()[-1].startswith(f"{command.__name__.split('.')[-1]}: error: ")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_size_without_a_horizon_is_refused(capsys, tmp_path):
+    assert remake.main(["digits", "--n", "30", "--out", str(tmp_path)]) == 2
+    assert "n must be one of 20, 100, 200 for digits; got 30" in capsys.readouterr().err
 
 
 def test_the_seeds_are_those_of_the_plan(tiny, tmp_path, monkeypatch):
