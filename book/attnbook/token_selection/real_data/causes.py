@@ -27,8 +27,13 @@ WHOLE, FEWER, MIXED = "whole", "20 channels", "with noise"
 FOUND_ON = "cifar10"  # the claims were formed there and are judged on the other sets
 
 
+@dataclass(frozen=True)
 class Varied(Measured):
-    """A network with the confidence of its head and its tokens as the key of `Causes.networks` says, at n = N."""
+    """A network at n = N: its data set, what became of its tokens, and the confidence of the frozen head."""
+
+    data: str
+    tokens: str
+    confidence: float
 
     def _accuracy(self) -> np.ndarray:
         """After training, (R, E)."""
@@ -100,5 +105,6 @@ def causes(folder: str | Path | None = None) -> Causes:
         if plan.fixed == "lite0" and plan.confidence:
             kept = plan.shape["features"]
             tokens = MIXED if plan.mixed else WHOLE if kept == 1280 else f"{kept} channels"
-            found[plan.data, tokens, plan.confidence] = Varied(read_table(name, folder))
+            key = plan.data, tokens, plan.confidence
+            found[key] = Varied(read_table(name, folder), *key)
     return Causes(found)
