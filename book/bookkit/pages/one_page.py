@@ -138,13 +138,19 @@ def run_in_folder(
     code: Code,
     environment: Mapping[str, str] | None = None,
     time_limit: int | None = None,
+    saving: bool = True,
+    bar: bool = False,
+    on_start: Callable[[int], None] = lambda pid: None,
 ) -> NotebookNode:
-    """What `run_source` and a sweep share: run a page with a kernel that keeps everything of its own in `folder`.
+    """What build, rerun and sweep share: run a page with a kernel that keeps everything of its own in `folder`.
 
-    `folder` is empty and the caller's to remove; `time_limit`: seconds for each cell (default: no limit).
+    `folder` is empty and the caller's to remove; `time_limit`: seconds for each cell (default: no limit); `saving`: keep the
+    notebook in `folder` after every cell, for the error to tell how far it came; `bar`: show a progress bar that bears the name
+    `page`; `on_start` is given the id of the kernel's process.
     The working directory of this process changes meanwhile: one page at a time in a process.
 
-    Raises `PageError`, with the executed part of the notebook, when a cell fails and when the kernel dies.
+    Raises `PageError`, with the executed part of the notebook, when a cell fails and when the kernel dies. What papermill or
+    its kernel raised is its `__cause__`.
     """
     import papermill  # 0.4 s that `make html` need not spend
     from papermill.exceptions import PapermillExecutionError
@@ -158,19 +164,19 @@ def run_in_folder(
     except Exception as error:
         what = f"not a MyST Markdown notebook: {type(error).__name__}: {_one_line(error)}"
         raise PageError(page, what) from error
-    saved, log = folder / "saved.ipynb", folder / "kernel.log"
+    saved, log = folder / "saved.ipynb" if saving else None, folder / "kernel.log"
     for name in ("work", "ipython", "runtime"):
         (folder / name).mkdir()
-    manager = private_kernel_manager(folder, log, page_environment(folder, code, environment))
+    manager = private_kernel_manager(folder, log, page_environment(folder, code, environment), on_start)
     for attempt in range(_STARTS):
         try:
             executed = papermill.execute_notebook(
                 copy.deepcopy(notebook),
-                str(saved),  # after every cell
+                saved and str(saved),  # after every cell
                 parameters=dict(parameters or {}),
                 kernel_name="python3",
                 cwd=str(folder / "work"),
-                progress_bar=False,
+                progress_bar=bar and {"desc": page},
                 shutdown_kernel="immediate",  # asked politely, a kernel now and then takes 4 s to go
                 kernel_manager_class=manager,
                 execution_timeout=time_limit,
@@ -178,9 +184,12 @@ def run_in_folder(
             )
             break
         except PapermillExecutionError as error:
-            part, cell = _executed_part(saved)
+            part, _ = _executed_part(saved)
+            cell = error.exec_count - bool(
+                parameters
+            )  # papermill's own, with the parameters, comes before those that can fail
             trace = _ANSI.sub("", "\n".join(error.traceback))
-            raise PageError(page, _describe(error, cell, trace), cell, trace, part) from None
+            raise PageError(page, _describe(error, cell, trace), cell, trace, part) from error
         except Exception as error:
             # A kernel that dies (out of memory, most often) cannot say where; the notebook saved last can.
             part, cell = _executed_part(saved)
@@ -215,8 +224,10 @@ def _code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
 
 
-def _executed_part(saved: Path) -> tuple[NotebookNode | None, int | None]:
+def _executed_part(saved: Path | None) -> tuple[NotebookNode | None, int | None]:
     """The notebook that papermill saved last, normalised, and the number of the code cell that was begun last."""
+    if saved is None:
+        return None, None
     try:
         notebook = nbformat.read(saved, as_version=4)
     except Exception:  # not there yet, or cut short by a full disk: what is to be told is another error
@@ -309,7 +320,7 @@ def _one_line(error: object) -> str:
 
 
 def private_kernel_manager(
-    folder: Path, log: Path, environment: Mapping[str, str], on_start: Callable[[int], None] = lambda pid: None
+    folder: Path, log: Path, environment: Mapping[str, str], on_start: Callable[[int], None]
 ) -> type:
     """A manager of kernels of this Python, with these variables and no others, that write to `log` what goes past the page.
 

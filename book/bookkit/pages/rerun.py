@@ -8,7 +8,6 @@ end, so a page that fails, or is interrupted, leaves nothing under the asked nam
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -36,6 +35,7 @@ from bookkit.parser import program
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+    from bookkit.pages.one_page import PageError
 
 T = TypeVar("T")
 ROOM = 64 << 20  # bytes; the largest page is a tenth of it
@@ -72,9 +72,9 @@ def rerun(
 
         text = as_html(notebook, page.name, root)
     else:
-        import nbformat
+        from bookkit.pages.one_page import as_text
 
-        text = nbformat.writes(notebook)
+        text = as_text(notebook)
     try:
         write_atomically(output.resolve(), text.rstrip("\n") + "\n")
     except OSError as error:
@@ -193,60 +193,51 @@ def check_output(output: Path, root: Path, force: bool = False) -> None:
 def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     """Execute a page with checked parameters and return it, its parameters recorded under ``metadata.papermill``.
 
-    Raises `RunError` when a cell fails or the kernel dies; `KeyboardInterrupt` passes through.
+    Raises `UserError` for a page that no runner takes, `RunError` when a cell fails or the kernel dies; `KeyboardInterrupt`
+    passes through.
     """
-    import papermill
-    from papermill.exceptions import PapermillExecutionError
+    from bookkit.code import NO_CODE
+    from bookkit.pages.one_page import PageError, read_source, run_in_folder
 
-    from bookkit.pages.environment import page_environment
-    from bookkit.pages.one_page import (
-        OUTPUT_LIMIT,
-        PageError,
-        private_kernel_manager,
-        read_source,
-        require_whole,
-        whole_streams,
-    )
+    source = page.source.read_text(encoding="utf-8")
+    read_source(source)
+    kernels: list[int] = []
 
-    logging.getLogger("papermill").setLevel(logging.ERROR)  # its remarks on parameters: they are checked already
-    notebook = read_source(page.source.read_text(encoding="utf-8"))
+    def stop() -> None:
+        print(file=sys.stderr)  # the bar stands in this line
+        for pid in kernels:
+            with suppress(OSError):  # a kernel has a session of its own, but on Windows; or it has gone
+                getattr(os, "killpg", os.kill)(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+
     with tempfile.TemporaryDirectory(prefix="rerun-", ignore_cleanup_errors=True) as folder:
-        log = Path(folder) / "kernel.log"
-        kernels: list[int] = []
-        manager = private_kernel_manager(Path(folder), log, page_environment(Path(folder)), kernels.append)
-        (work := Path(folder) / "work").mkdir()  # a matplotlibrc where the command stands is not part of the page
 
         def execute() -> NotebookNode:
-            # Nothing is written while the page runs (output None): a killed run leaves no file at all.
-            return papermill.execute_notebook(
-                notebook, None, parameters=values, kernel_name="python3", progress_bar={"desc": page.name},
-                kernel_manager_class=manager, cwd=str(work), iopub_timeout=OUTPUT_LIMIT,
-            )  # fmt: skip
-
-        def stop() -> None:
-            print(file=sys.stderr)  # the bar stands in this line
-            for pid in kernels:
-                with suppress(OSError):  # a kernel has a session of its own, but on Windows; or it has gone
-                    getattr(os, "killpg", os.kill)(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+            # Not saved while the page runs: after an interrupt this thread may still live when the folder is removed.
+            return run_in_folder(
+                Path(folder), source, values, page.name, NO_CODE, saving=False, bar=True, on_start=kernels.append
+            )
 
         try:
             executed = interruptible(execute, stop)
-            require_whole(executed, f"page {page.name}")
         except PageError as error:
-            raise RunError(str(error)) from None
-        except PapermillExecutionError as error:
-            # Papermill puts a cell of its own before those that can fail; the reader counts the page's.
-            raise RunError(_failure(page, error, error.exec_count - bool(values))) from error
-        except RuntimeError as error:  # it died, or never answered
-            said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-            last = said.strip().rpartition("\n")[2]
-            why = f"{one_line(error)} {one_line(last)}".strip()
-            raise RunError(f"page {page.name}: the kernel died while the page ran ({why})") from error
-    for cell in executed.cells:
-        if "outputs" in cell:
-            cell.outputs = whole_streams(cell.outputs)
-    executed.metadata.papermill |= {"input_path": f"{page.name}.md", "output_path": None}
+            raise RunError(f"page {_told(error)}") from error
+    executed.metadata["papermill"] = {"parameters": values, "input_path": f"{page.name}.md", "output_path": None}
     return executed
+
+
+def _told(error: PageError) -> str:
+    """What a reader is told of a page that failed: its cell in full where one raised an error."""
+    from papermill.exceptions import PapermillExecutionError
+
+    match error.__cause__:
+        case PapermillExecutionError() as raised:
+            first = (raised.source.strip().splitlines() or [""])[0]
+            what = one_line(f"{raised.ename}: {raised.evalue}" if raised.evalue else raised.ename, width=400)
+            indented = "\n".join(f"    {line}" for line in raised.source.splitlines())
+            return f"{error.page}, code cell {error.cell} (`{first}`): {what}\n{indented}"
+        case Exception():  # it died, or never answered
+            return f"{error.page}: the kernel died while the page ran ({error.what})"
+    return str(error)
 
 
 def interruptible(work: Callable[[], T], on_interrupt: Callable[[], None] = lambda: None) -> T:
@@ -271,13 +262,6 @@ def interruptible(work: Callable[[], T], on_interrupt: Callable[[], None] = lamb
     except KeyboardInterrupt:
         on_interrupt()
         raise
-
-
-def _failure(page: Page, error: Any, cell: int) -> str:
-    first = (error.source.strip().splitlines() or [""])[0]
-    what = one_line(f"{error.ename}: {error.evalue}" if error.evalue else error.ename, width=400)
-    indented = "\n".join(f"    {line}" for line in error.source.splitlines())
-    return f"page {page.name}, code cell {cell} (`{first}`): {what}\n{indented}"
 
 
 def read_notebook(path: Path) -> NotebookNode:
