@@ -41,6 +41,15 @@ T = TypeVar("T")
 ROOM = 64 << 20  # bytes; the largest page is a tenth of it
 LARGEST_YAML, LARGEST_NOTEBOOK = 256 << 10, 256 << 20  # bytes; YAML is read at about 100 kB a second
 
+# nbconvert's own template asks four hosts for scripts: MathJax 2, RequireJS, jQuery and Mermaid. None is of use here.
+_TEMPLATE = """{%- extends 'lab/index.html.j2' -%}
+{%- block html_head_js_jquery -%}{%- endblock -%}
+{%- block html_head_js_requirejs -%}{%- endblock -%}
+{%- block html_head_js_mermaidjs -%}{%- endblock -%}
+{%- block html_head_js_mathjax -%}<style>{{ resources.formulas | safe }}</style>{%- endblock -%}
+{%- block jupyter_widgets -%}{%- endblock -%}
+"""
+
 
 class RunError(RuntimeError):
     """The page ran and failed. The first line of the message names page, cell and error; the cell's source follows."""
@@ -68,8 +77,6 @@ def rerun(
         end.args = ("interrupted; nothing was written",)
         raise
     if output.suffix == ".html":
-        from bookkit.pages.notebook_html import as_html
-
         text = as_html(notebook, page.name, root)
     else:
         from bookkit.pages.one_page import as_text
@@ -200,7 +207,7 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
     from bookkit.pages.one_page import PageError, read_source, run_in_folder
 
     source = page.source.read_text(encoding="utf-8")
-    read_source(source)
+    read_source(source)  # what no runner takes of a page is refused before a kernel starts
     kernels: list[int] = []
 
     def stop() -> None:
@@ -240,7 +247,7 @@ def _told(error: PageError) -> str:
     return str(error)
 
 
-def interruptible(work: Callable[[], T], on_interrupt: Callable[[], None] = lambda: None) -> T:
+def interruptible(work: Callable[[], T], on_interrupt: Callable[[], None]) -> T:
     """`work()`, ended by Ctrl-C at once: it runs in a thread of its own, and this one only waits.
 
     nbclient takes the interrupt for itself where it can, in the main thread: it then stops its kernel, which may answer first, may
@@ -262,6 +269,22 @@ def interruptible(work: Callable[[], T], on_interrupt: Callable[[], None] = lamb
     except KeyboardInterrupt:
         on_interrupt()
         raise
+
+
+def as_html(notebook: NotebookNode, title: str, root: Path) -> str:
+    """An executed notebook as one HTML file that any browser opens: code and outputs, pictures and formulas.
+
+    Nothing is fetched: formulas are drawn, and their font, where the clone `root` has it, is inside.
+    """
+    from nbconvert import HTMLExporter
+
+    from bookkit.formulas.drawing import style, with_formulas
+
+    folder = root / "book" / "assets" / "formulas"
+    formulas = style(folder) if folder.is_dir() else ""
+    exporter = HTMLExporter(raw_template=_TEMPLATE, exclude_input_prompt=True, exclude_output_prompt=True)
+    body, _ = exporter.from_notebook_node(notebook, resources={"metadata": {"name": title}, "formulas": formulas})
+    return with_formulas(body)
 
 
 def read_notebook(path: Path) -> NotebookNode:
