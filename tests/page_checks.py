@@ -8,6 +8,7 @@ from nbformat import NotebookNode
 
 from bookkit.claims import read_checks
 from bookkit.editions.leaks import strings
+from bookkit.pages.one_page import code_cells
 from bookkit.pages.parameters import parse_parameters
 
 COLAB_CELL = """import importlib.util
@@ -34,10 +35,6 @@ MYST = {
 }
 HTML_DRAWN = {"details", "summary", "br", "sub", "sup"}
 MACHINE = re.compile(r"/(?:home|root|tmp|Users|opt|var)/\S+|[A-Z]:\\\w+|ipykernel_\d+|site-packages| at 0x[0-9a-f]{6,}")
-
-
-def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def pair(source: NotebookNode, stored: NotebookNode) -> list[str]:

@@ -14,11 +14,11 @@ import pytest
 from joblib.externals.loky.process_executor import BrokenProcessPool
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from bookkit.code import Code, tree_hash
+from bookkit.code import NO_CODE, Code, tree_hash
 from bookkit.pages import execution
 from bookkit.pages.environment import chosen, page_environment
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
-from bookkit.pages.one_page import PageError, as_text, read_source, refuse_machine_paths, run_source
+from bookkit.pages.one_page import PageError, as_text, read_source, refuse_machine_paths, run_in_folder, run_source
 from tests.tiny_book import make_package, page_text, write
 
 # What a page prints, and a line in a file outside the notebook for every time that it really ran.
@@ -42,9 +42,9 @@ class Book:
         text = page_text(COUNTING.format(log=str(self.log), name=name), title=title)
         return write(self.root / "notebooks" / f"{name}.md", text)
 
-    def run(self, jobs: int = 1, parameters: dict | None = None, environment: dict | None = None) -> dict[str, str]:
+    def run(self, jobs: int = 1, environment: dict | None = None) -> dict[str, str]:
         where = (self.root / "cache", self.root, Code((self.package,)))
-        results = execute_pages(self.pages, parameters, jobs, *where, environment)
+        results = execute_pages(self.pages, jobs, *where, environment)
         return {path.stem: printed(nbformat.reads(r.notebook, 4)) for path, r in results.items()}
 
     def ran(self) -> list[str]:
@@ -132,10 +132,10 @@ def test_what_would_be_lost_of_a_page_is_refused_before_it_runs(source: str, tol
         run_source(source)
 
 
-def test_a_page_error_carries_traceback_and_executed_part() -> None:
+def test_a_page_error_carries_traceback_and_executed_part(tmp_path: Path) -> None:
     source = page_text(":tags: [parameters]\n\nn: int = 1", "print(n)", "def f():\n    return 1 / 0\n\nf()", "n")
     with pytest.raises(PageError) as caught:
-        run_source(source, {"n": 5})
+        run_in_folder(tmp_path, source, {"n": 5}, "page", NO_CODE)
     error = pickle.loads(pickle.dumps(caught.value))  # as when it comes from another process
     # The cell that papermill adds for the parameters is not one of the page's.
     assert str(error) == "page: code cell 3 failed with ZeroDivisionError: division by zero [at line 4: f()]"
@@ -192,13 +192,6 @@ def test_unchanged_pages_are_kept_and_what_changed_runs_again(book: Book, capfd:
         assert book.ran() == ["one"], change
 
 
-def test_other_parameters_and_another_environment_are_other_results(book: Book) -> None:
-    show = "import os\nprint(n, os.environ.get('SHAKEN'))"
-    book.pages = [write(book.pages[0], page_text(":tags: [parameters]\n\nn: int = 1", show))]
-    given = [({}, {}), ({"n": 5}, {}), ({}, {}), ({"n": 5.0}, {}), ({"n": 5}, {"SHAKEN": "1"})]
-    assert [book.run(1, *each)["one"] for each in given] == ["1 None\n", "5 None\n", "1 None\n", "5.0 None\n", "5 1\n"]
-
-
 # What shells, containers and servers set, and what people try: none of it may change an output.
 HOSTILE = {
     "MPLBACKEND": "Agg", "MPLCONFIGDIR": "here", "MATPLOTLIBRC": "here", "IPYTHONDIR": "here", "IPYTHON_PROFILE": "mine",
@@ -250,12 +243,10 @@ def test_a_page_is_the_same_in_a_hostile_shell(tmp_path: Path, monkeypatch) -> N
 
 
 def test_what_is_asked_for_reaches_a_page_and_names_its_result(monkeypatch, book: Book) -> None:
-    book.pages = [
-        write(
-            book.pages[0], page_text("import os\nprint(os.environ.get('ATTNLIB_SHAKE'), os.environ['OMP_NUM_THREADS'])")
-        )
-    ]
+    show = "import os\nprint(os.environ.get('ATTNLIB_SHAKE'), os.environ['OMP_NUM_THREADS'])"
+    book.pages = [write(book.pages[0], page_text(show))]
     assert book.run() == {"one": "None 1\n"}
+    assert book.run(environment={"ATTNLIB_SHAKE": "1"}) == {"one": "1 1\n"}
     monkeypatch.setenv("ATTNLIB_SHAKE", "3")
     monkeypatch.setenv("BOOKKIT_THREADS", "2")
     assert book.run() == {"one": "3 2\n"}

@@ -91,7 +91,7 @@ def test_measuring_keeps_the_newest_file_only(tmp_path: Path, monkeypatch: pytes
     measured_file(root, "2020-01-01", old=1)
     asked = {}
 
-    def run(pages, parameters, **options):
+    def run(pages, **options):
         asked.update(options)
         return {path: execution.PageResult("{}", 3.456, cached=False) for path in pages}
 

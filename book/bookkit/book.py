@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -75,9 +76,7 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
     work.mkdir(parents=True, exist_ok=True)
     html = work / "html"
 
-    def make(source: str, notebooks: dict[str, str], times: dict[str, dict]) -> None:
-        _make(root, work, code, edition, branch, pin, source, notebooks, times)
-
+    make = partial(_make, root, work, code, edition, branch, pin)
     try:  # the system lets go of it when the process ends, however it ends
         alone = FileLock(work / ".lock").acquire(timeout=0)
     except Timeout:
@@ -171,7 +170,7 @@ def _executed(root: Path, code: Code, jobs: int) -> tuple[dict[str, str], dict[s
     pages = [page.source for page in find_pages(root)]
     print(f"Pages to run or to recall: {len(pages)}; processes: {jobs}", flush=True)
     try:
-        results = execute_pages(pages, {}, jobs, root / "_build" / "cache", root, code)
+        results = execute_pages(pages, jobs, root / "_build" / "cache", root, code)
     except PagesFailed as error:
         raise BuildError(f"pages failed, the HTML was not touched:\n{error}") from None
     notebooks, times = {}, {}

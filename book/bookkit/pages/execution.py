@@ -1,6 +1,6 @@
 """Running pages: many in parallel, results kept by content. How one page runs: `one_page`.
 
-A result is kept under everything that can change it: the page's source, its parameters, the source of the book's packages (`code`), the
+A result is kept under everything that can change it: the page's source, the source of the book's packages (`code`), the
 pinned requirements, the Python that runs them and the environment given to it. So a changed package can never show an old number.
 """
 
@@ -49,7 +49,6 @@ def pins_hash(root: Path) -> str:
 
 def execute_pages(
     pages: Sequence[Path],
-    parameters: Mapping[str, object] | None = None,
     jobs: int = 1,
     cache_dir: Path | None = None,
     root: Path | None = None,
@@ -58,7 +57,7 @@ def execute_pages(
 ) -> dict[Path, PageResult]:
     """Run the `.md` sources `pages`, `jobs` at a time in processes of their own, and return a result for each.
 
-    Results come from `cache_dir` where page, parameters, code, pins and Python are what they were (None: no cache).
+    Results come from `cache_dir` where page, code, pins and Python are what they were (None: no cache).
     A progress bar and one line per page go to stderr. `root` (default: the book around this folder) holds
     requirements.txt and shortens the pages' names in messages; `code`: what the pages import
     (default: as the book says). `environment`: further variables of the kernels, as of another processor.
@@ -72,7 +71,8 @@ def execute_pages(
         raise FileNotFoundError(f"pages must be files that exist; got {', '.join(missing)}")
     root = root or find_root()
     code = code or code_of(root)
-    common = [dict(parameters or {}), code.hash(), pins_hash(root), {**chosen(), **(environment or {})}]
+    # {}: a page's parameters are those in its source; without this entry all that readers have kept would run again.
+    common = [{}, code.hash(), pins_hash(root), {**chosen(), **(environment or {})}]
     results: dict[Path, PageResult] = {}
     failures: dict[Path, str] = {}
     todo = []
@@ -91,7 +91,7 @@ def execute_pages(
                 results[path] = kept
                 report(path, f"cached (ran {kept.seconds:.1f} s)")
             else:
-                call = (source, parameters, _name(path, root), code, environment)
+                call = (source, _name(path, root), code, environment)
                 todo.append(joblib.delayed(_run_and_keep)(path, entry, call))
         # Processes, never threads: papermill changes the working directory of its whole process.
         parallel = joblib.Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered", batch_size=1)

@@ -57,7 +57,7 @@ def renew(
     if not check:
         require_writable({page.stored.parent for page in wanted})
     machine, environment = storing()
-    results = execute_pages(list(pages), jobs=jobs, cache_dir=cache_dir, root=root, environment=environment)
+    results = execute_pages(list(pages), jobs, cache_dir, root, environment=environment)
     changed = []
     for source, page in pages.items():
         content = nbformat.reads(results[source].notebook, as_version=4)

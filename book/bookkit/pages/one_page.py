@@ -82,7 +82,7 @@ def read_source(source: str) -> NotebookNode:
     notebook = jupytext.reads(source, fmt="md:myst")
     if unknown := sorted({*notebook.metadata} - {"kernelspec", "language_info", *HEADER}):
         raise UserError(f"a page's header holds jupytext, kernelspec, bookkit; got {unknown[0]}, which would be lost")
-    for number, cell in enumerate(_code_cells(notebook), start=1):
+    for number, cell in enumerate(code_cells(notebook), start=1):
         if found := _UNHEARD.search(cell.source):
             raise UserError(
                 f"code cell {number} holds `{found[0].strip()}`, which no runner of pages hears: a cell that is to fail raises an error, "
@@ -110,22 +110,20 @@ def cell_ids(notebook: NotebookNode) -> Iterator[str]:
 
 def run_source(
     source: str,
-    parameters: Mapping[str, object] | None = None,
     page: str = "page",
     code: Code = NO_CODE,
     environment: Mapping[str, str] | None = None,
 ) -> NotebookNode:
-    """Run a page from its MyST source and return the executed notebook, normalised: the same run gives the same bytes.
+    """Run a page as it stands, from its MyST source, and return it executed and normalised: the same run gives the same bytes.
 
-    `parameters` replace those of the page's `parameters` cell (unchecked here: see `rerun`). The kernel works in an
-    empty private folder, on one thread, and imports the packages of `code` (default: what this Python imports);
-    `environment`: further variables for it, as of another processor.
+    The kernel works in an empty private folder, on one thread, and imports the packages of `code` (default: what this
+    Python imports); `environment`: further variables for it, as of another processor.
 
     Raises `PageError` naming page, cell number, error and source line when a cell fails, when the kernel dies, and
     when an output holds a path of this machine.
     """
     with tempfile.TemporaryDirectory(prefix="page-", ignore_cleanup_errors=True) as folder:
-        executed = run_in_folder(Path(folder), source, parameters, page, code, environment=environment)
+        executed = run_in_folder(Path(folder), source, {}, page, code, environment)
         refuse_machine_paths(executed, page, also=[Path(folder), *code.homes])
     return executed
 
@@ -133,7 +131,7 @@ def run_source(
 def run_in_folder(
     folder: Path,
     source: str,
-    parameters: Mapping[str, object] | None,
+    parameters: Mapping[str, object],
     page: str,
     code: Code,
     environment: Mapping[str, str] | None = None,
@@ -144,9 +142,9 @@ def run_in_folder(
 ) -> NotebookNode:
     """What build, rerun and sweep share: run a page with a kernel that keeps everything of its own in `folder`.
 
-    `folder` is empty and the caller's to remove; `time_limit`: seconds for each cell (default: no limit); `saving`: keep the
-    notebook in `folder` after every cell, for the error to tell how far it came; `bar`: show a progress bar that bears the name
-    `page`; `on_start` is given the id of the kernel's process.
+    `folder` is empty and the caller's to remove; `parameters` replace those of the page, unchecked; `time_limit`: seconds for
+    each cell (default: no limit); `saving`: keep the notebook in `folder` after every cell, for the error to tell how far it
+    came; `bar`: show a progress bar that bears the name `page`; `on_start` is given the id of the kernel's process.
     The working directory of this process changes meanwhile: one page at a time in a process.
 
     Raises `PageError`, with the executed part of the notebook, when a cell fails and when the kernel dies. What papermill or
@@ -173,7 +171,7 @@ def run_in_folder(
             executed = papermill.execute_notebook(
                 copy.deepcopy(notebook),
                 saved and str(saved),  # after every cell
-                parameters=dict(parameters or {}),
+                parameters=dict(parameters),
                 kernel_name="python3",
                 cwd=str(folder / "work"),
                 progress_bar=bar and {"desc": page},
@@ -209,7 +207,7 @@ def run_in_folder(
 
 def require_whole(executed: NotebookNode, page: str) -> None:
     """Raise `PageError` where a cell stopped the page: papermill takes `SystemExit` for a wish, and half a page must not pass for one."""
-    for number, cell in enumerate(_code_cells(executed), start=1):
+    for number, cell in enumerate(code_cells(executed), start=1):
         if any(output.output_type == "error" for output in cell.outputs):
             what = f"code cell {number} ended the page with SystemExit: pages run to their last cell"
             raise PageError(page, what, number, notebook=executed)
@@ -218,7 +216,7 @@ def require_whole(executed: NotebookNode, page: str) -> None:
 # --- what comes out ---------------------------------------------------------------------------------------------------
 
 
-def _code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     """The page's own code cells: without the one that papermill adds when it is given parameters."""
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     return [cell for cell in cells if "injected-parameters" not in cell.metadata.get("tags", [])]
@@ -232,7 +230,7 @@ def _executed_part(saved: Path | None) -> tuple[NotebookNode | None, int | None]
         notebook = nbformat.read(saved, as_version=4)
     except Exception:  # not there yet, or cut short by a full disk: what is to be told is another error
         return None, None
-    records = [cell.metadata.get("papermill", {}) for cell in _code_cells(notebook)]
+    records = [cell.metadata.get("papermill", {}) for cell in code_cells(notebook)]
     begun = [number for number, record in enumerate(records, start=1) if record.get("start_time")]
     normalise(notebook)
     return notebook, begun[-1] if begun else None
@@ -288,7 +286,7 @@ def refuse_machine_paths(notebook: NotebookNode, page: str, also: Sequence[Path]
     folders |= {prefix for prefix in (Path(sys.prefix),) if len(prefix.parts) > 2}
     paths = "|".join(re.escape(str(folder)) for folder in sorted(folders) if len(folder.parts) > 1)
     found_path = re.compile(rf"(?<![\w.-])(?:{paths})(?![\w.-])|/ipykernel_\d+")
-    for number, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), start=1):
+    for number, cell in enumerate(code_cells(notebook), start=1):
         for text in _output_texts(cell):
             if match := found_path.search(text):
                 what = (

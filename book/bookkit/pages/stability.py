@@ -31,6 +31,7 @@ from bookkit.pages.catalogue import (
 )
 from bookkit.pages.execution import PagesFailed, execute_pages
 from bookkit.pages.notebooks import stored_on
+from bookkit.pages.one_page import code_cells
 from bookkit.pages.stored_outputs import (
     NUMBER,
     as_number,
@@ -117,7 +118,7 @@ def measure(stored: NotebookNode, runs: Mapping[str, NotebookNode]) -> Measureme
     A hard shake tells only which printed numbers may move and which numbers jump, and no words: it is larger than what a processor does.
     """
     found = Measurement()
-    for cell in _code(stored):
+    for cell in code_cells(stored):
         found.values.update((name, value) for name, value in json_leaves(cell.outputs) if is_number(value))
     for machine, notebook in runs.items():
         found.changes[machine] = {}
@@ -166,13 +167,9 @@ def _counts(machine: str) -> bool:
     return not machine.startswith("hard")
 
 
-def _code(notebook: NotebookNode) -> list[NotebookNode]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
 def _compared(stored: NotebookNode, fresh: NotebookNode) -> Iterator[tuple[int, NotebookNode, NotebookNode]]:
     """Number, stored and fresh form of each code cell whose outputs are compared."""
-    for number, (old, new) in enumerate(zip(_code(stored), _code(fresh), strict=True), start=1):
+    for number, (old, new) in enumerate(zip(code_cells(stored), code_cells(fresh), strict=True), start=1):
         if "nbval-ignore-output" not in old.metadata.get("tags", []):
             yield number, old, new
 
@@ -234,7 +231,7 @@ def run_pages(
     for machine, environment in environments.items():
         print(f"{machine}", file=sys.stderr)
         results = execute_pages(
-            [page.source for page in pages], {}, jobs, root / "_build" / "cache", root=root, environment=environment
+            [page.source for page in pages], jobs, root / "_build" / "cache", root, environment=environment
         )
         for page in pages:
             runs[page.name][machine] = nbformat.reads(results[page.source].notebook, as_version=4)

@@ -81,7 +81,7 @@ def measure(root: Path) -> Path:
     from bookkit.pages.execution import execute_pages
 
     pages = {page.source: page.name for page in find_pages(root)}
-    results = execute_pages(list(pages), {}, jobs=1, cache_dir=None, root=root)
+    results = execute_pages(list(pages), jobs=1, cache_dir=None, root=root)
     record = {
         "date": datetime.date.today().isoformat(),
         "machine": processor(),
