@@ -182,10 +182,9 @@ def run_in_folder(
             )
             break
         except PapermillExecutionError as error:
-            part, _ = _executed_part(saved)
-            cell = error.exec_count - bool(
-                parameters
-            )  # papermill's own, with the parameters, comes before those that can fail
+            part, cell = _executed_part(saved)
+            if cell is None:  # papermill's own, with the parameters, comes before those that can fail
+                cell = error.exec_count - bool(parameters)
             trace = _ANSI.sub("", "\n".join(error.traceback))
             raise PageError(page, _describe(error, cell, trace), cell, trace, part) from error
         except Exception as error:
