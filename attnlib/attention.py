@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["attention_logits", "attention_output", "attention_weights"]
-
 
 def attention_logits(tokens: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     """Scores z_t = x_t . p of every token.

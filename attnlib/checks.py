@@ -17,11 +17,6 @@ import torch
 
 from attnlib import limits
 
-__all__ = [
-    "checked", "decay_rates", "finite_number", "not_negative", "one_of", "positive_number", "probability",
-    "recorded_steps", "signs", "tensor", "whole_number",
-]  # fmt: skip
-
 _MOST = 2**62
 T = TypeVar("T", bound=Callable[..., Any])
 

@@ -10,8 +10,6 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["home", "one_thread", "report", "resolve"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["TrainingDiverged", "require_finite"]
-
 
 class TrainingDiverged(RuntimeError):
     """A training holds a number that is not finite. `run` is its number, `step` where that was seen first."""

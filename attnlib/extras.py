@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["extra", "how_to_install", "progress_bar"]
-
 # No index has a package of this name: whoever registered it would own the readers who are told to install it by name alone.
 REPOSITORY = "https://github.com/attention-checked/attention-checked"
 

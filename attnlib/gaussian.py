@@ -15,8 +15,6 @@ import numpy as np
 from attnlib import checks, limits
 from attnlib.arrays import Floats
 
-__all__ = ["bartlett_rows"]
-
 
 def bartlett_rows(
     rng: np.random.Generator, rows: int, dimension: int, *, first: int = 0, columns: int | None = None

@@ -15,8 +15,6 @@ from reprlib import repr as shortened
 
 import torch
 
-__all__ = ["free_memory", "require_memory", "require_time"]
-
 _SMALL = 1 << 28  # bytes that every machine has
 _RATE = 1e10  # multiplications and additions a second of one core, as measured for the compiled loops
 _GPU = 1000  # cores that a GPU stands for

@@ -16,8 +16,6 @@ import torch
 
 from attnlib.arrays import Floats
 
-__all__ = ["lobatto", "log_integral"]
-
 # Drops of h (in nats) that bound the panels. The first ones resolve a kink next to the mode; e^-42 is below float64's rounding.
 _DROPS = (1e-6, 1e-4, 1e-2, 0.1, 0.5, 1.5, 4.0, 8.0, 14.0, 22.0, 32.0, 42.0)
 _NODES = 16

@@ -19,8 +19,6 @@ import numpy as np
 
 from attnlib import checks
 
-__all__ = ["ROLES", "stream"]
-
 VARIABLE = "ATTNLIB_SHAKE"
 
 # The position of a role is part of the stream's key: append, never reorder.

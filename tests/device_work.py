@@ -8,8 +8,6 @@ from attnlib import in_context, single_head, token_selection
 from attnlib.single_head.maps import SPARSEMAX
 from attnlib.single_head.rules import nesterov
 
-__all__ = ["TOLERANCE", "WORK", "on_cpu"]
-
 _LAW = single_head.SignalNoiseLaw(n=12, d=400, signal_norm=8.0, label_noise=0.2)
 _TOKENS = token_selection.TokenLaw(n=6, d=120, tokens=4, signal_norm=8.0, label_noise=0.34)
 _STUDY = in_context.Experiment(heads=2, d=3, length=5, batch=8, optimiser="Adam", learning_rate=1e-2, steps=4, runs=2)

@@ -24,8 +24,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 from torch.utils._pytree import tree_flatten, tree_map
 
-__all__ = ["DEVICE", "NAME", "PROCESSORS", "pretended", "refuse_cpu_pointers"]
-
 DEVICE, CPU = torch.device("cuda", 0), torch.device("cpu")
 NAME, PROCESSORS = "a pretended card", 132
 _READ = {torch.Tensor.device.__get__: DEVICE, torch.Tensor.is_cuda.__get__: True, torch.Tensor.is_cpu.__get__: False}

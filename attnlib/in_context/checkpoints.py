@@ -20,8 +20,6 @@ from attnlib import checks
 from attnlib.arrays import Arrays
 from attnlib.extras import extra
 
-__all__ = ["VERSION", "CheckpointError", "read_checkpoint", "write_checkpoint"]
-
 VERSION = 2
 _KIND = "attnlib in-context training"
 

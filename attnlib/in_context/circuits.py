@@ -22,8 +22,6 @@ from attnlib.device import home, one_thread
 from attnlib.in_context.law import Prompts
 from attnlib.in_context.model import HeadWeights
 
-__all__ = ["Circuits", "attention", "circuits_of", "imbalance", "merge", "predict", "two_number_circuits"]
-
 
 @checks.checked
 @dataclass(frozen=True)

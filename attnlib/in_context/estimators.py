@@ -28,12 +28,6 @@ from attnlib.attention import attention_weights
 from attnlib.device import home, one_thread
 from attnlib.in_context.law import Prompts, RegressionLaw
 
-__all__ = [
-    "bayes_prediction", "bayes_risk", "conditional_risk", "debiased_step", "gradient_step", "kernel_estimator",
-    "kernel_weights", "preconditioned_step", "preconditioned_weights", "ridge", "ridge_weights",
-]  # fmt: skip
-
-
 # Weights of the labels
 
 

@@ -17,8 +17,6 @@ from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import STARTS, require_even_heads
 from attnlib.kernels.in_context import OPTIMISERS
 
-__all__ = ["OPTIMISERS", "Experiment"]
-
 _MOST_NOISE = 1e15  # its square times d is a float32, and so are losses
 _MOST_STEPS = 2**31 - 1  # the counters of the training stream are 32 bits wide
 

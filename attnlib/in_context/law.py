@@ -23,8 +23,6 @@ from attnlib.device import home
 from attnlib.kernels.prompt_stream import normals_per_prompt, split
 from attnlib.randomness import stream
 
-__all__ = ["CONVENTIONS", "Prompts", "RegressionLaw", "toeplitz_covariance"]
-
 CONVENTIONS = ("notebook", "repository")
 
 

@@ -20,8 +20,6 @@ from attnlib.attention import attention_logits, attention_output, attention_weig
 from attnlib.in_context.law import Prompts
 from attnlib.randomness import stream
 
-__all__ = ["STARTS", "HeadWeights", "attend", "draw_weights", "initial_weights", "require_even_heads"]
-
 STARTS = ("random", "small_id", "small_id_qk", "oppo_small_id")
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
 

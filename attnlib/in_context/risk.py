@@ -17,8 +17,6 @@ from attnlib.in_context.circuits import Circuits, attention, predict
 from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.law import Prompts, RegressionLaw
 
-__all__ = ["risk_of", "risk_per_prompt"]
-
 _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
 
 

@@ -35,8 +35,6 @@ from attnlib.in_context.model import HeadWeights, draw_weights
 from attnlib.kernels import in_context as kernels
 from attnlib.kernels.batches import in_calls, on_threads
 
-__all__ = ["GRID", "History", "TrainingDiverged", "load_history", "made_with", "train", "train_many"]
-
 GRID = 10_000  # steps between two possible ends of a piece of work; fixed, so that sums do not depend on interruptions
 _STEPS, _SECONDS = 100, 1.0  # until the first whole state, and between two later ones
 

@@ -20,8 +20,6 @@ from typing import Any
 
 from attnlib.kernels.dispatch import without_numba
 
-__all__ = ["SHARED", "cache_folder", "module"]
-
 SHARED = ("_exponential", "_polynomials", "_simd", "_simd_functions")  # modules that generated sources import
 SWITCHES = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK")  # variables NUMBA_... that make other machine code
 

@@ -7,8 +7,6 @@ import math
 from numba import njit, types
 from numba.extending import intrinsic
 
-__all__ = ["bits_of", "decay", "exponential"]
-
 _SMALLEST, _LARGEST = -708.0, 709.0
 _ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to a whole number, which is left in the low bits
 _LOG2_E = 1 / math.log(2)

@@ -17,11 +17,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
-__all__ = [
-    "Floats", "Ints", "Lanes", "align_stack", "any_outside", "fma", "lane_sum", "larger", "load", "load_any", "load_ieee",
-    "splat", "spread", "sqrt", "store", "store_any",
-]  # fmt: skip
-
 _BYTES = 64
 FLAGS = ("nnan", "ninf", "nsz", "arcp", "contract", "afn")
 WORD = ir.IntType(32)

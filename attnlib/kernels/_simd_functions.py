@@ -15,8 +15,6 @@ from attnlib.kernels._polynomials import LOG as _LOG
 from attnlib.kernels._polynomials import SIN as _SIN
 from attnlib.kernels._simd import FLAGS, VF, VI, WORD, Floats, Ints, broadcast, call, constant
 
-__all__ = ["dot", "dot_minus", "exp2", "normals", "philox"]
-
 
 class _Write:
     """Short names for the instructions on vectors, over one llvmlite builder."""

@@ -18,8 +18,6 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["VECTOR", "aligned", "in_batches", "in_calls", "on_threads", "pieces", "whole"]
-
 T = TypeVar("T")
 VECTOR = 64  # bytes: the boundary that whole vectors want
 _SHARE = 0.8  # of the free memory that one batch may take

@@ -16,8 +16,6 @@ import torch
 
 from attnlib import checks
 
-__all__ = ["MOST_STEPS", "Declared", "changed", "contents", "moments", "per_run", "settle", "shapes"]
-
 MOST_STEPS = 2**31 - 1
 T = TypeVar("T")
 Tensor = torch.Tensor

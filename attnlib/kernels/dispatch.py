@@ -35,8 +35,6 @@ import torch
 from attnlib import checks
 from attnlib.extras import how_to_install
 
-__all__ = ["IMPLEMENTATIONS", "Loop", "choose", "has_numba", "has_triton", "ran", "run"]
-
 IMPLEMENTATIONS = ("reference", "compiled", "triton")
 """The implementations of a loop: readable torch, compiled for the CPU, compiled for a GPU.
 

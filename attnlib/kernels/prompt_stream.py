@@ -30,8 +30,6 @@ from numpy.typing import NDArray
 
 from attnlib import checks
 
-__all__ = ["normals", "normals_per_prompt", "philox", "split", "words", "xoshiro"]
-
 A = TypeVar("A", NDArray[np.float64], torch.Tensor)
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)

@@ -10,8 +10,6 @@ from attnlib import checks
 from attnlib.device import one_thread
 from attnlib.single_head.law import Sample
 
-__all__ = ["TwoSteps", "evaluate_two_steps", "two_steps"]
-
 
 @dataclass(frozen=True)
 class TwoSteps:

@@ -23,8 +23,6 @@ from attnlib.device import resolve
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 
-__all__ = ["Sample", "SignalNoiseLaw"]
-
 _Drawn = tuple[Floats, Floats, Ints, Ints, Bools, Floats]  # tokens, signals, positions, classes, flips, start
 
 

@@ -25,21 +25,6 @@ import torch
 from attnlib import checks
 from attnlib.attention import attention_weights
 
-__all__ = [
-    "ENTMAX15",
-    "HALF_PLUS",
-    "HARDMAX",
-    "LINEAR",
-    "LINEARISED",
-    "SIGMOID",
-    "SOFTMAX",
-    "SPARSEMAX",
-    "AttentionMap",
-    "relu",
-    "softmax",
-    "windows",
-]
-
 Tensor = torch.Tensor
 
 

@@ -19,8 +19,6 @@ from torch.nn.functional import softplus
 from attnlib import checks
 from attnlib.single_head.maps import SOFTMAX, AttentionMap
 
-__all__ = ["Forward", "evaluate", "forward", "gradients", "gradients_at", "loss", "output_gradients", "pulls"]
-
 
 @dataclass(frozen=True)
 class Forward:

@@ -22,17 +22,6 @@ from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
 from attnlib.single_head.model import evaluate
 
-__all__ = [
-    "Estimate",
-    "FreshScores",
-    "clean_error_conditioned",
-    "clean_error_sampled",
-    "log10_clean_error",
-    "log10_error_of_scores",
-    "noisy_error",
-    "scores_of_fresh_data",
-]
-
 _Error = TypeVar("_Error", torch.Tensor, float)
 _LOG10 = math.log(10.0)
 _BLOCK_BYTES = 32 << 20  # fresh tokens held at once

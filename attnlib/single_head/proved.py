@@ -23,8 +23,6 @@ from attnlib import checks
 from attnlib.kernels import _build, has_numba
 from attnlib.single_head.law import SignalNoiseLaw
 
-__all__ = ["OUTCOMES", "UNDECIDED", "ProvedOutcome", "proved_outcome"]
-
 OUTCOMES = (
     "fits every label and errs less",
     "fits every label and errs more",

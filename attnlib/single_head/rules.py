@@ -26,19 +26,6 @@ from attnlib import checks
 from attnlib.arrays import Ints
 from attnlib.randomness import stream
 
-__all__ = [
-    "BLOCK_NORMALISED",
-    "GRADIENT_DESCENT",
-    "NORMALISED",
-    "SIGN_DESCENT",
-    "Rule",
-    "adam",
-    "batch_orders",
-    "heavy_ball",
-    "nesterov",
-    "stochastic",
-]
-
 
 @dataclass(frozen=True)
 class Rule:

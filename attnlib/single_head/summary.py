@@ -18,8 +18,6 @@ from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent
 
-__all__ = ["Summary", "draws_in_chunks", "join", "require_two_tokens", "summarise"]
-
 _CHUNK_BYTES = 32 << 20  # tokens of one chunk; measured fastest near the size of the caches
 
 

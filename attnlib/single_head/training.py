@@ -30,8 +30,6 @@ from attnlib.single_head.maps import SOFTMAX, AttentionMap
 from attnlib.single_head.model import evaluate, gradients_at, loss
 from attnlib.single_head.rules import GRADIENT_DESCENT, Rule, batch_orders
 
-__all__ = ["Start", "Trajectory", "gaussian_start", "gradient_descent", "gram_descent", "train_heads"]
-
 StepSize = float | torch.Tensor
 Start = tuple[torch.Tensor, torch.Tensor]
 

@@ -20,8 +20,6 @@ from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream
 from attnlib.token_selection.law import Labels, Sample, Start, TokenLaw
 
-__all__ = ["Gram", "draw_gram", "gram_of"]
-
 
 @checks.checked
 @dataclass(frozen=True)

@@ -15,8 +15,6 @@ from attnlib import checks, limits
 from attnlib.device import resolve
 from attnlib.randomness import stream
 
-__all__ = ["CODE_START", "Labels", "Sample", "Start", "TokenLaw"]
-
 
 @checks.checked
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ import torch
 from attnlib import checks
 from attnlib.kernels.token_selection.reference import forces
 
-__all__ = ["forces", "gradients", "loss", "outputs"]
-
 
 def outputs(scores: torch.Tensor, head_scores: torch.Tensor) -> torch.Tensor:
     r"""The model's output, computed from its scores.

@@ -24,8 +24,6 @@ from attnlib.randomness import stream
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.training import Trajectory
 
-__all__ = ["Population", "TailError", "population", "population_along", "tail_error"]
-
 _SHIFTS = tuple(1.5 * j for j in range(1, 11))  # reach of the tail's mixture, in standard deviations of a score gap
 
 

@@ -26,8 +26,6 @@ from attnlib.token_selection.gram import Gram, check_gram
 from attnlib.token_selection.law import Labels, TokenLaw
 from attnlib.token_selection.model import loss, outputs
 
-__all__ = ["Pull", "Recursion", "Snapshot", "Trajectory", "checked_steps", "join_runs", "train"]
-
 Pull = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # c, Kc, Sc
 Snapshot = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]  # as `Recursion.snapshot` says
 

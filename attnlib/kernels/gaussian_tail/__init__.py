@@ -20,8 +20,6 @@ import torch
 from attnlib import checks
 from attnlib.kernels.dispatch import Loop, run
 
-__all__ = ["log_error"]
-
 _LOOP = Loop("population error", compiled=(torch.float64,), triton=(), package=__name__)
 _NARROWEST = 1e-9  # tau relative to the std of V's noise; moves log err by about 1e-12 where no two walls nearly meet
 _NEVER = -1e12  # log of an error that only the width put in for tau = 0 makes

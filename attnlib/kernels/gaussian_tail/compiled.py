@@ -11,8 +11,6 @@ import torch
 from attnlib.kernels import _build
 from attnlib.kernels.batches import in_calls, on_threads, pieces
 
-__all__ = ["advance"]
-
 _LEAST = 128  # integrals that are worth a thread: half a millisecond
 _CALL = 1024  # integrals of a first call: a few milliseconds
 _PIECES = 2  # of every thread: integrals differ in cost, and a piece has one of its own

@@ -8,8 +8,6 @@ import torch
 
 from attnlib.quadrature import log_integral
 
-__all__ = ["advance"]
-
 Tensor = torch.Tensor
 _CHUNK = 256  # integrals at once: what they need stays in the caches
 _LOG_NORMALISER = 0.5 * math.log(2 * math.pi)

@@ -16,8 +16,6 @@ from attnlib import checks
 from attnlib.kernels.calls import MOST_STEPS, Declared, contents, moments, per_run, settle, shapes
 from attnlib.kernels.dispatch import Loop, run
 
-__all__ = ["KINDS", "PREPARATIONS", "Call", "Map", "Recorded", "advance"]
-
 _LOOP = Loop("training of attention heads", package=__name__)
 _WIDEST = 46_340  # vectors of a basis in the GPU program, which counts a matrix's numbers in 32 bits
 # What the compiled form knows by name, in the order of the numbers in `_loops`.

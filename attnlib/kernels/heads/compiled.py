@@ -16,8 +16,6 @@ from attnlib.kernels import _build
 from attnlib.kernels.batches import VECTOR, aligned, in_calls, on_threads, pieces, whole
 from attnlib.kernels.heads import KINDS, PREPARATIONS, Call, Recorded
 
-__all__ = ["advance"]
-
 _WORK = 1 << 29  # products of two numbers in the first call of the machine code: about a tenth of a second
 
 

@@ -14,8 +14,6 @@ import triton.language as tl
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.heads import KINDS, PREPARATIONS, Call, Recorded
 
-__all__ = ["COLUMNS", "ROWS", "WARPS", "advance", "descend"]
-
 ROWS, COLUMNS, WARPS = 16, 256, 8
 _SECONDS = 1.0  # of a launch, about
 _BYTES_PER_SECOND = 4e10  # that one program reads of its matrix if it comes from the second cache; only cuts launches

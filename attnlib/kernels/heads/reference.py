@@ -6,8 +6,6 @@ import torch
 
 from attnlib.kernels.heads import Call, Recorded
 
-__all__ = ["UNDERFLOW", "advance"]
-
 UNDERFLOW = 708.0  # beyond this margin e^-margin is no normal number, and a sample pulls no more
 
 

@@ -19,8 +19,6 @@ from attnlib.kernels.calls import Declared, changed, contents, per_run, settle, 
 from attnlib.kernels.dispatch import Loop, choose, run
 from attnlib.kernels.prompt_stream import check_origin
 
-__all__ = ["OPTIMISERS", "Call", "advance", "circuits", "factors", "implementation_for"]
-
 _LOOP = Loop("in-context training", compiled=(torch.float32,), triton=(torch.float32,), package=__name__)
 _MOST_HEADS, _LARGEST_D = 8, 7  # what the registers of a GPU program hold
 

@@ -26,8 +26,6 @@ import triton.language as tl
 
 from attnlib.kernels._polynomials import COS, LOG, SIN
 
-__all__ = ["LANES", "train"]
-
 LANES = tl.constexpr(128)
 _LOG = tl.constexpr(LOG)
 _COS = tl.constexpr(COS)

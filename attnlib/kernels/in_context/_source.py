@@ -8,8 +8,6 @@ with the maximum subtracted.
 
 from __future__ import annotations
 
-__all__ = ["source"]
-
 _HEADER = '''"""Compiled loop of in-context regression for d = {d}: made by attnlib, safe to delete."""
 
 import math

@@ -18,8 +18,6 @@ from attnlib.kernels.in_context import OPTIMISERS, Call
 from attnlib.kernels.in_context._source import source
 from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
 
-__all__ = ["advance", "normals"]
-
 _LANES = 16
 _WORK = 1 << 28  # numbers of tokens that heads read in a first call: about a twentieth of a second
 

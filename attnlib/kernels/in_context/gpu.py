@@ -19,8 +19,6 @@ import triton
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.in_context import Call, _gpu_programs
 
-__all__ = ["advance", "registers", "sizes"]
-
 # Of one launch, in blocks of 128 tokens: of each program, and of all; meant to take about a second.
 _MOST_OF_ONE, _MOST_OF_ALL = 2_000_000, 1_000_000_000
 _LANES = _gpu_programs.LANES.value

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from attnlib.kernels import prompt_stream
 from attnlib.kernels.in_context import Call, circuits, factors
 
-__all__ = ["advance", "gradient", "prompts"]
-
 _NORMALS_AT_ONCE = 2_000_000  # 16 MB
 
 

@@ -14,8 +14,6 @@ from attnlib import checks
 from attnlib.kernels.calls import Declared, changed, contents, moments, settle, shapes
 from attnlib.kernels.dispatch import Loop, run
 
-__all__ = ["Call", "Recorded", "advance"]
-
 _LOOP = Loop("token selection", triton=(), package=__name__)
 # Of a square: far above the rounding of long float32 trainings, far below a wrong order of rows.
 _OFF = 1e-3

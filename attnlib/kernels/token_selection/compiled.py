@@ -12,8 +12,6 @@ from attnlib.kernels import _build
 from attnlib.kernels.batches import aligned, in_calls, on_threads
 from attnlib.kernels.token_selection import Call, Recorded
 
-__all__ = ["advance"]
-
 _AREAS = 11
 _WORK = 1 << 28  # numbers of S and K that the first call of a run reads: about a tenth of a second
 

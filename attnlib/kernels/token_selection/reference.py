@@ -10,8 +10,6 @@ import torch
 
 from attnlib.kernels.token_selection import Call, Recorded
 
-__all__ = ["advance", "forces", "pull", "step"]
-
 Pull = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
