@@ -27,33 +27,26 @@ ULP, TINY, INF = 2.0**-52, 5e-324, math.inf
 EXP, SLACK = 8 * ULP, 1 + 1e-12
 FITS_AND_ERRS_LESS, FITS_AND_ERRS_MORE, MISSES_FLIPPED, MISSES_CLEAN, NOTHING = range(5)
 TAILS = 25  # one-sided events that all samples share
-SHARED, WIDE, FLIPPED, CLEAN = (
-    0.25,
-    0.05,
-    0.3,
-    0.4,
-)  # their shares of the failure probability, and those of the range of z, of samples
-PARTS = (
-    (0.2, 0.2, 0.6),
-    (0.6, 0.2, 0.2),
-)  # of one clean, one flipped sample: N and N' in pieces, range of z, z and N together
+# Shares of the failure probability: of those events, of the range of z, of the flipped samples, of the clean ones.
+SHARED, WIDE, FLIPPED, CLEAN = 0.25, 0.05, 0.3, 0.4
+# Of what one sample has, for a clean and for a flipped one: N and N' in pieces, range of z, z and N together.
+PARTS = (0.2, 0.2, 0.6), (0.6, 0.2, 0.2)
 PIECES = 8  # of the range of one sample's z; an even number
 CUTS = (*[0.4 * 1.1**k for k in range(30)], *[8 * 1.3**k for k in range(16)])  # T of the error's bounds, over |Pi p|
 BEYOND = tuple([0.5 * math.erfc(x / math.sqrt(2)) * SLACK for x in CUTS if x < 7])  # Pr(N > T)
 
+# Of all label counts. Intervals (n is a number): a, h, d; r^2 - 1, r, r sqrt(n/d), both chi-squares over d, r/sqrt(nd), root of q/d.
+# Then numbers: |z_i| at most, sqrt(2u) and the quantile of one tail, |z|^2 at most, the failure probability, and the error that
+# separates the outcomes.
 Setting = namedtuple("Setting", "n a h d middle r scale q offset drift wide gauss normal chi failure error")
-# Intervals (n is a number): a, h, d; r^2 - 1, r, r sqrt(n/d), both chi-squares over d, r/sqrt(nd), root of q/d. Then numbers: |z_i| at
-# most, sqrt(2u) and the quantile of one tail, |z|^2 at most, the failure probability, and the error that separates the outcomes.
-Class = namedtuple("Class", "size diff clean flipped")  # label counts of one class; diff: clean less flipped
-Weights = namedtuple(
-    "Weights", "phi psi slope_phi slope_psi bend_phi bend_psi"
-)  # 1 + 2g, g gamma, derivatives in epsilon
-Group = namedtuple(
-    "Group", "count at_phi at_psi phi psi shift_phi shift_psi lip_phi lip_psi reach both"
-)  # one kind in one class
-Shared = namedtuple(
-    "Shared", "mean_phi along_phi norm_phi tilt along_psi norm_psi length omega query value"
-)  # query: P_k, value: V_k
+# Label counts of one class; diff: clean less flipped.
+Class = namedtuple("Class", "size diff clean flipped")
+# 1 + 2g and g gamma, and their first and second derivatives in epsilon.
+Weights = namedtuple("Weights", "phi psi slope_phi slope_psi bend_phi bend_psi")
+# The samples of one kind in one class: weights at z = 0, their means, what these have more, Lipschitz constants, bounds of z and N.
+Group = namedtuple("Group", "count at_phi at_psi phi psi shift_phi shift_psi lip_phi lip_psi reach both")
+# What all samples have in common; query: P_k, value: V_k.
+Shared = namedtuple("Shared", "mean_phi along_phi norm_phi tilt along_psi norm_psi length omega query value")
 
 _jit = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 _entry = njit(nogil=True, error_model="numpy", cache=True)
@@ -336,10 +329,10 @@ def noise(c, energy):
 def ends(c, k, clean, flipped):
     """P_k and V_k."""
     pair = (clean, flipped)
-    value = add(
-        of_class(k, clean.phi, neg(flipped.phi)), noise(c, squares(pair, (clean.lip_phi, flipped.lip_phi), 0.0))
-    )
-    query = add(of_class(k, clean.psi, flipped.psi), noise(c, squares(pair, (clean.lip_psi, flipped.lip_psi), 0.0)))
+    noise_phi = noise(c, squares(pair, (clean.lip_phi, flipped.lip_phi), 0.0))
+    noise_psi = noise(c, squares(pair, (clean.lip_psi, flipped.lip_psi), 0.0))
+    query = add(of_class(k, clean.psi, flipped.psi), noise_psi)
+    value = add(of_class(k, clean.phi, neg(flipped.phi)), noise_phi)
     return mul(c.h, query), mul(c.h, value)
 
 
@@ -352,6 +345,7 @@ def shared(c, classes, groups):
         (g0.lip_phi, g1.lip_phi, g2.lip_phi, g3.lip_phi),
         (g0.lip_psi, g1.lip_psi, g2.lip_psi, g3.lip_psi),
     )
+    # How far the weights are from their mean, |w - mean|, and sum w_j z_j (lem-proved-sums).
     shift_phi = squares(groups, (g0.shift_phi, g1.shift_phi, g2.shift_phi, g3.shift_phi), 0.0)
     shift_psi = squares(groups, (g0.shift_psi, g1.shift_psi, g2.shift_psi, g3.shift_psi), 0.0)
     centre = 0.5 * (middle_of(g0.at_phi) + middle_of(g2.at_phi))
@@ -360,17 +354,19 @@ def shared(c, classes, groups):
     energy_phi, energy_psi = squares(groups, lip_phi, 0.0), squares(groups, lip_psi, 0.0)
     norm_phi, along_phi = norm_and_along(c, start_phi, shift_phi, energy_phi, max(lip_phi)[1])
     norm_psi, along_psi = norm_and_along(c, start_psi, shift_psi, energy_psi, max(lip_psi)[1])
+    # Mean weights of y_j xi_j, with what chance adds.
     total = of_both(c.n, one, two, g0.phi, g1.phi, g2.phi, g3.phi)
     tilted = of_both(c.n, one, two, g0.psi, neg(g1.psi), neg(g2.psi), g3.psi)
     mean_phi = div(add(total, noise(c, energy_phi)), (c.n, c.n))
     tilt = div(add(tilted, noise(c, energy_psi)), (c.n, c.n))  # times the label of class 1
-
+    # |Pi v| and |Pi p|: along w, and across it.
     root_n, root_d = root((c.n, c.n)), root(c.d)
     main_phi = add(mul(mul(root_n, c.r), mean_phi), div(along_phi, root_d))
     main_psi = add(mul(mul(root_n, c.r), tilt), div(along_psi, root_d))
     across_phi, across_psi = mul(c.q, (0.0, square(norm_phi)[1])), mul(c.q, (0.0, square(norm_psi)[1]))
     length = div(mul(c.a, root(add(square(main_phi), across_phi))), root_d)
     omega = div(mul(c.a, root(add(square(main_psi), across_psi))), root_d)[1]
+    # What both classes see of their signal: P_k and V_k.
     query_1, value_1 = ends(c, one, g0, g1)
     query_2, value_2 = ends(c, two, g2, g3)
     return Shared(
@@ -384,11 +380,14 @@ def shared(c, classes, groups):
 @_jit
 def scores(c, x, k, zeta, phi, psi, z, normal, other):
     """t and zeta V e^q, eq-decoupled, of a sample of class k at z, N, N' as said: the sign of their sum is that of the margin."""
+    # 1 + eps_i, the same less Q/d, and alpha_i/d.
     one = add(plus(1.0, c.middle), mul(c.scale, z))
     own = sub(one, c.q)
     alpha = add(c.offset, div(z, c.d))
+    # t/a = w_i Q/d + mean (1 + eps_i - Q/d) + alpha_i sum w_j z_j/d + a Gaussian: in two ways, and what lies in both.
     t = meet(add(mul(phi, c.q), mul(x.mean_phi, own)), add(mul(sub(phi, x.mean_phi), c.q), mul(x.mean_phi, one)))
     t = add(t, add(mul(alpha, x.along_phi), mul(mul(normal, c.drift), x.norm_phi)))
+    # q/a likewise, with the weights of p; then zeta V e^q.
     rest = times(zeta, add(mul(x.tilt[k], own), mul(alpha, x.along_psi)))
     q = add(mul(psi, c.q), add(rest, mul(mul(other, c.drift), x.norm_psi)))
     grown = exp(add(x.query[k], mul(c.a, q)))
@@ -398,15 +397,16 @@ def scores(c, x, k, zeta, phi, psi, z, normal, other):
 @_jit
 def room_of_group(c, x, k, zeta, own, table):
     """Least t + zeta V e^q of the samples of a group: piece by piece, or with z and N together (lem-proved-together)."""
+    # Piece by piece of the range of z.
     room, phi, other = INF, (INF, -INF), (INF, -INF)
     for row in table:
         here, sides = (row[2], row[3]), (-row[6], row[6])
         t, rest = scores(c, x, k, zeta, here, (row[4], row[5]), (row[0], row[1]), sides, sides)
         room, phi, other = min(room, t[0] + rest[0]), hull(phi, here), hull(other, rest)
+    # Together: t at z = N = 0, then one Gaussian that has both.
     one, z = plus(1.0, c.middle), (-own.reach, own.reach)
     still = meet(
-        add(mul(phi, c.q), mul(x.mean_phi, sub(one, c.q))),
-        add(mul(sub(phi, x.mean_phi), c.q), mul(x.mean_phi, one)),
+        add(mul(phi, c.q), mul(x.mean_phi, sub(one, c.q))), add(mul(sub(phi, x.mean_phi), c.q), mul(x.mean_phi, one))
     )
     fixed = middle_of(x.mean_phi)
     size = root(add(square(times(fixed, c.scale)), div(mul(square(x.norm_phi), c.q), c.d)))
@@ -522,6 +522,7 @@ def judge(c, classes, aim, known, tables):
     Returns outcome, exponent, room of all samples, room of one flipped, of one clean sample, mean error at least, at most.
     """
     groups, x = bounds(c, classes, known, tables)
+    # All labels are fitted: room of every sample, then the error.
     fit, least, most, exponent = -INF, 0.0, 1.0, 0.0
     if aim in (FITS_AND_ERRS_LESS, FITS_AND_ERRS_MORE, NOTHING):
         fit = INF
@@ -536,6 +537,7 @@ def judge(c, classes, aim, known, tables):
             return FITS_AND_ERRS_LESS, exponent, fit, INF, INF, least, most
         if fit > 0 and least >= c.error:
             return FITS_AND_ERRS_MORE, exponent, fit, INF, INF, least, most
+    # One is not: of the flipped samples, or of the clean ones.
     flipped = clean = INF
     if aim == MISSES_FLIPPED or (aim == NOTHING and not fit > 0):
         flipped = room_of_missed(c, x, classes, True)
@@ -562,6 +564,7 @@ def count_law(n, eta, missing, log_factorial):
 
     Also the numbers of flipped samples in the larger and in the other class from ... to, outside of which little is missing.
     """
+    # Sizes of the larger class, up to where little is missing.
     exact = 1 - 3 * n * ULP * log_factorial[n] - 1e-12  # what rounding of sums of n logarithms may add is taken off
     half, top, beyond = (n + 1) // 2, n, 0.0
     while top > half and beyond + 2 * binomial(log_factorial, n, top, 0.5) <= missing:
@@ -570,6 +573,7 @@ def count_law(n, eta, missing, log_factorial):
     own = np.array(
         [binomial(log_factorial, n, m, 0.5) * exact * (1.0 if 2 * m == n else 2.0) for m in range(half, top + 1)]
     )
+    # Flipped samples in a class of each size: sums of probabilities, and from ... to.
     width = int(18 * math.sqrt(top * eta * (1 - eta)) + 40)
     sums, start = np.zeros((2 * top - n + 1, width + 1)), np.zeros(top + 1, np.int64)  # the last row is that of `top`
     support = np.array([n, 0, n, 0])
@@ -644,30 +648,23 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
         the outcome tried; the probability that is proved; exponents and probabilities of the boxes that prove it; outcomes of the
         points; the likeliest box that does not prove it; its `judge`.
     """
+    # Points first: which outcome to aim at, and whether there is hope.
     c, n, law = setting(*numbers), int(numbers[0]), (own, sums, start, support)
     known, tables = np.zeros((2, n + 1, 2 + PIECES // 2)), np.empty((2, 2, PIECES, 7))
     aim, found, first = sampled(c, points, law, known, tables)
     boxes, chance, kept = np.empty((8 * limit + 8, 6), np.int64), np.zeros(8 * limit + 8), np.empty((limit, 2))
     live, proved, good, used, heaviest = 0, 0.0, 0, 0, 0.0
     worst = first[NOTHING if found[NOTHING] or found[aim] == points else np.argsort(found[:NOTHING])[-2]].copy()
-    weight = min(
-        0.35 * (0.5 / max(eta, 1e-9) - 1), 1.2
-    )  # of the size of a class: flips know little of it when they are many
+    weight = min(0.35 * (0.5 / max(eta, 1e-9) - 1), 1.2)  # of the size of a class: many flips know little of it
     half, top, reachable = (n + 1) // 2, (n + 1) // 2 + len(own) - 1, 0.0
     if found[aim] >= 0.8 * needed * points:
-        live = 1
-        boxes[0] = np.array(
-            [
-                half,
-                top,
-                half - 2 * support[1],
-                top - 2 * support[0],
-                n - top - 2 * support[3],
-                n - half - 2 * support[2],
-            ]
-        )
-        chance[0] = reachable = mass(n, boxes[0], own, sums, start, support)
+        # One box of all likely counts: size of the larger class, clean less flipped samples of it and of the other.
+        low, high = half - 2 * support[1], top - 2 * support[0]
+        boxes[0] = np.array([half, top, low, high, n - top - 2 * support[3], n - half - 2 * support[2]])
+        live, chance[0] = 1, mass(n, boxes[0], own, sums, start, support)
+        reachable = chance[0]
     while live and used < limit and proved < needed <= reachable:
+        # The likeliest box that is left: proved, or cut.
         j, used = chance[:live].argmax(), used + 1
         box, likely = boxes[j].copy(), chance[j]
         live -= 1
@@ -694,6 +691,7 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
                     boxes[live] = boxes[k]
                     boxes[k, 2 * side + 1], boxes[live, 2 * side] = middle, middle + 1
                     live += 1
+        # Parts that are possible stay.
         last, live = live, first_part
         for k in range(first_part, last):
             likely = mass(n, boxes[k], own, sums, start, support)
