@@ -54,12 +54,12 @@ def operations() -> float:
     """
     if not has_numba():
         return 0.0
-    from attnlib.kernels.gaussian_tail import compiled
+    from attnlib.kernels import _build, gaussian_tail
 
     logit, value, omega, along, tau = _heads(_FEW)
     level = (value.abs().log() + logit - tau.log()).numpy()
     slope = (value.sign() * along / tau).numpy()
-    loops = compiled.loops()
+    loops = _build.loops(gaussian_tail.__file__)
     panels = loops.log_masses(level, omega.numpy(), slope, np.empty_like(level), 0, len(level))
     return float(panels.sum()) / len(level) * loops.PANEL * _NODE
 

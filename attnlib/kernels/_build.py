@@ -147,3 +147,10 @@ def module(name: str, text: str) -> ModuleType:
         if isinstance(getattr(function, "_cache", None), cached.__base__):
             function._cache = cached(function.py_func)
     return made
+
+
+@functools.cache
+def loops(beside: str) -> ModuleType:
+    """`_loops.py` in the folder of the file `beside`, as `module` makes it."""
+    folder = Path(beside).parent
+    return module(folder.name, (folder / "_loops.py").read_text(encoding="utf-8"))

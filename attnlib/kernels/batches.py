@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import itertools
 import logging
 import threading
 import time
@@ -79,9 +80,10 @@ def in_batches(
             torch.cuda.empty_cache()
 
 
-def pieces(total: int, size: int) -> list[tuple[int, int]]:
-    """0 ... total cut into pieces of `size`: (first, last) pairs."""
-    return [(first, min(first + size, total)) for first in range(0, total, size)]
+def pieces(total: int, count: int) -> list[tuple[int, int]]:
+    """0 ... total cut into so many pieces of nearly the same length: (first, last) pairs; (0, 0) of nothing."""
+    count = max(1, min(count, total))
+    return list(itertools.pairwise(total * i // count for i in range(count + 1)))
 
 
 def in_calls(total: int, guess: int, seconds: float = _SECONDS) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import importlib
 import math
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,10 +45,9 @@ class ProvedOutcome(NamedTuple):
     failed: str  # "", or the inequality that failed in the likeliest label counts that prove nothing, and by how much
 
 
-@functools.cache
 def _loops() -> Any:
     if has_numba():
-        return _build.module("proved", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
+        return _build.loops(__file__)
     return importlib.import_module("attnlib.single_head._loops")
 
 

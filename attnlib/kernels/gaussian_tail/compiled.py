@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-from types import ModuleType
-
 import torch
 
 from attnlib.kernels import _build
@@ -16,22 +12,16 @@ _CALL = 1024  # integrals of a first call: a few milliseconds
 _PIECES = 2  # of every thread: integrals differ in cost, and a piece has one of its own
 
 
-@functools.cache
-def loops() -> ModuleType:
-    return _build.module("gaussian_tail", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
-
-
 def advance(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threads: int) -> torch.Tensor:
     """`reference.advance` of finite float64 vectors (R,) on the CPU. The result does not depend on `threads`."""
     out = torch.empty_like(level)
     arrays = tuple(x.contiguous().numpy() for x in (level, omega, slope, out))
-    run, count = loops().log_masses, len(level)
+    run, count = _build.loops(__file__).log_masses, len(level)
     threads = min(threads, max(1, count // _LEAST))
-    tasks = pieces(count, -(-count // (threads * _PIECES if threads > 1 else 1)) or 1)
 
     def work(piece: tuple[int, int]) -> None:
         for first, last in in_calls(piece[1] - piece[0], _CALL):
             run(*arrays, piece[0] + first, piece[0] + last)
 
-    on_threads(work, tasks, threads)
+    on_threads(work, pieces(count, threads * _PIECES if threads > 1 else 1), threads)
     return out

@@ -6,10 +6,6 @@ in every step, so no rounding gathers in them. The first call compiles (seconds,
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 
 from attnlib.kernels import _build
@@ -17,11 +13,6 @@ from attnlib.kernels.batches import VECTOR, aligned, in_calls, on_threads, piece
 from attnlib.kernels.heads import KINDS, PREPARATIONS, Call, Recorded
 
 _WORK = 1 << 29  # products of two numbers in the first call of the machine code: about a tenth of a second
-
-
-@functools.cache
-def _loops() -> ModuleType:
-    return _build.module("heads", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
 def _memory(call: Call) -> tuple[object, ...]:
@@ -40,7 +31,7 @@ def _memory(call: Call) -> tuple[object, ...]:
 
 def advance(call: Call, *, threads: int) -> Recorded:
     """See `attnlib.kernels.heads.advance`."""
-    loops, seen = _loops(), call.blank()
+    loops, seen = _build.loops(__file__), call.blank()
     tensors = call.gram, call.coefficients, call.buffers, call.labels, call.classes, call.rates, call.factors
     arrays = [tensor.detach().numpy() for tensor in tensors]
     arrays.append(np.zeros((1, 1, 0), np.int64) if call.batches is None else call.batches.numpy())
@@ -54,7 +45,6 @@ def advance(call: Call, *, threads: int) -> Recorded:
     at_once = max(1, _WORK // (call.gram.shape[1] ** 2 * call.coefficients.shape[1]))
     largest = max(1, at_once // max(1, call.steps))
     rounds = -(-call.runs // (threads * largest))  # every thread gets as many runs as the others
-    share = -(-call.runs // (threads * rounds))
 
     def work(part: tuple[int, int]) -> None:
         memory = _memory(call)
@@ -64,5 +54,5 @@ def advance(call: Call, *, threads: int) -> Recorded:
                 *arrays, *settings, *memory, *part, first, last, int(closing and last == call.steps), marks, *kept
             )
 
-    on_threads(work, pieces(call.runs, share), threads)
+    on_threads(work, pieces(call.runs, threads * rounds), threads)
     return seen

@@ -6,7 +6,7 @@ A `Call` is checked once for all of them; `reference` says what is computed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 
@@ -94,11 +94,6 @@ class Call:
     @property
     def steps(self) -> int:
         return len(self.step_sizes)
-
-    def part(self, runs: slice) -> Call:
-        """The same for some of the runs: views, so that the state still changes in place."""
-        tensors = [f.name for f in fields(self)[:6]]
-        return changed(self, **{name: getattr(self, name)[runs] for name in tensors})
 
     def piece(self, first: int, record: Sequence[int]) -> Call:
         """Steps `first` ... record[-1] - 1 of the call, recording these of its steps, which increase."""

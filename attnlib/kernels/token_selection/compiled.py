@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
-from types import ModuleType
-
 import numpy as np
 
 from attnlib.kernels import _build
-from attnlib.kernels.batches import aligned, in_calls, on_threads
+from attnlib.kernels.batches import aligned, in_calls, on_threads, pieces
 from attnlib.kernels.token_selection import Call, Recorded
 
 _AREAS = 11
 _WORK = 1 << 28  # numbers of S and K that the first call of a run reads: about a tenth of a second
 
 
-@functools.cache
-def _loops() -> ModuleType:
-    """The compiled module."""
-    return _build.module("token_selection", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
-
-
 def advance(call: Call, threads: int) -> Recorded:
     """All steps of a call; runs are shared out among `threads` threads, which changes no number."""
-    recorded, loops = call.blank(), _loops()
+    recorded, loops = call.blank(), _build.loops(__file__)
     state = call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels
     arrays = [x.numpy() for x in state]
     sizes, marks = call.step_sizes.numpy(), np.array(call.record, dtype=np.int64)
@@ -33,11 +23,11 @@ def advance(call: Call, threads: int) -> Recorded:
     fixed = *arrays, sizes, marks, *seen
     at_once = max(1, _WORK // (call.values.shape[1] * call.kernel.shape[2]))
 
-    def work(runs: np.ndarray) -> None:
+    def work(runs: tuple[int, int]) -> None:
         areas = tuple(aligned(call.values.shape[1], arrays[0].dtype) for _ in range(_AREAS))
-        for run in runs.tolist():
+        for run in range(*runs):
             for first, last in in_calls(call.steps, at_once):
                 loops.train(*fixed, areas, run, first, last)
 
-    on_threads(work, np.array_split(np.arange(call.runs), min(threads, call.runs)), threads)
+    on_threads(work, pieces(call.runs, threads), threads)
     return recorded

@@ -6,9 +6,6 @@ bounded by how far a score may move, it follows the gradient flow. Time is the s
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from types import ModuleType
 
 import torch
 
@@ -19,11 +16,6 @@ from attnlib.kernels.token_selection import reference
 from attnlib.kernels.token_selection.reference import Pull, forces
 from attnlib.token_selection.gram import Gram, check_gram
 from attnlib.token_selection.training import Recursion, Trajectory
-
-
-@cache
-def _loops() -> ModuleType:
-    return _build.module("long_runs", Path(__file__).with_name("_loops.py").read_text(encoding="utf-8"))
 
 
 class _Flow(Recursion):
@@ -42,7 +34,7 @@ class _Flow(Recursion):
             return super().pull()
         c = forces(self.scores, g.head_scores, g.labels.observed).flatten(1)
         Sc = torch.empty_like(self._u)
-        _loops().add_and_multiply(*(x.numpy() for x in (self._S, left, right, c, Sc)))
+        _build.loops(__file__).add_and_multiply(*(x.numpy() for x in (self._S, left, right, c, Sc)))
         return c, torch.bmm(g.kernel, c.unsqueeze(-1)).squeeze(-1), Sc
 
     def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
