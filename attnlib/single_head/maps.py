@@ -18,45 +18,13 @@ $w\cdot z$ plus Tsallis entropy); checked by finite differences.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from attnlib import checks
-from attnlib.attention import attention_weights
+from attnlib.attention import AttentionMap, attention_weights
 
 Tensor = torch.Tensor
-
-
-@dataclass(frozen=True)
-class AttentionMap:
-    """A map of logits (..., T) to weights (..., T). `setting` is its number, where it has one (temperature, width)."""
-
-    kind: str  # which formula; `name` adds its setting
-    weights: Callable[[Tensor], Tensor]
-    pullback: Callable[[Tensor, Tensor, Tensor], Tensor]  # (logits, weights, upstream) -> J^T upstream, all (..., T)
-    slope: Callable[[int], float]  # T -> c in J(0) = c (I - 11'/T), or c I for maps that are not normalised
-    normalised: bool = True
-    differentiable_at_zero: bool = True
-    setting: float = 1.0
-    window: int | None = None  # tokens per window; None: all of them compete
-
-    @property
-    def name(self) -> str:
-        """The kind with its setting, for tables."""
-        setting = f" at temperature {self.setting:g}" if self.kind == "softmax" and self.setting != 1 else ""
-        return self.kind + setting + ("" if self.window is None else f" in windows of {self.window}")
-
-    def __str__(self) -> str:
-        return self.name
-
-    def check_tokens(self, tokens: int) -> None:
-        """Raises ValueError when the map cannot act on so many tokens."""
-        if self.window is not None and tokens % self.window:
-            raise ValueError(
-                f"attention_map: windows of width {self.window} must divide the number of tokens; got T = {tokens}: "
-                "choose a width that divides T"
-            )
 
 
 def softmax(temperature: float = 1.0) -> AttentionMap:

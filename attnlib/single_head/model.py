@@ -17,7 +17,8 @@ import torch
 from torch.nn.functional import softplus
 
 from attnlib import checks
-from attnlib.single_head.maps import SOFTMAX, AttentionMap
+from attnlib.attention import AttentionMap
+from attnlib.single_head.maps import SOFTMAX
 
 
 @dataclass(frozen=True)

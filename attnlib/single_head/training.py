@@ -21,12 +21,13 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks, limits
+from attnlib.attention import AttentionMap
 from attnlib.device import one_thread
 from attnlib.divergence import require_finite
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.heads import Call, advance
 from attnlib.single_head.law import Sample
-from attnlib.single_head.maps import SOFTMAX, AttentionMap
+from attnlib.single_head.maps import SOFTMAX
 from attnlib.single_head.model import evaluate, gradients_at, loss
 from attnlib.single_head.rules import GRADIENT_DESCENT, Rule, batch_orders
 

@@ -6,13 +6,13 @@ device; `compiled` (CPU) and `gpu` are the fast forms. A `Call` is checked once 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 
 from attnlib import checks
+from attnlib.attention import AttentionMap
 from attnlib.kernels.calls import MOST_STEPS, Declared, contents, moments, per_run, settle, shapes
 from attnlib.kernels.dispatch import Loop, run
 
@@ -42,25 +42,6 @@ _TENSORS = {
 Tensor = torch.Tensor
 
 
-class Map(Protocol):
-    """Softmax or an alternative to it: which formula, its number, and the formula itself for logits (..., 2)."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def setting(self) -> float: ...
-
-    @property
-    def window(self) -> int | None: ...
-
-    @property
-    def weights(self) -> Callable[[Tensor], Tensor]: ...
-
-    @property
-    def pullback(self) -> Callable[[Tensor, Tensor, Tensor], Tensor]: ...
-
-
 @dataclass(frozen=True)
 class Recorded:
     """What a training loop saw, before the update of each recorded step.
@@ -78,16 +59,7 @@ class Recorded:
     attention: Tensor
 
 
-def _check_map(attention_map: Map) -> None:
-    parts = [name for name in vars(Map) if not name.startswith("_")]
-    missing = [name for name in parts if not hasattr(attention_map, name)]
-    if missing:
-        raise ValueError(
-            f"attention_map must be a map of attnlib.single_head.maps, or have all its parts; got {attention_map!r} without "
-            + ", ".join(missing)
-        )
-
-
+@checks.checked
 @dataclass(frozen=True)
 class Call:
     """Arguments of `attnlib.kernels.heads.advance`, which says what is computed of them.
@@ -98,8 +70,7 @@ class Call:
         labels: (R, n), +1 or -1, as floats.
         classes: (R, n) int64, 0 ... `signals` - 1: the signal of each sample.
         heads, signals: H and K.
-        attention_map: an `attnlib.single_head.maps.AttentionMap`, or anything with its `kind`, `setting`, `window`, `weights`
-            and `pullback`. The fast forms know the kinds in `KINDS` by name, without windows.
+        attention_map: one of `attnlib.single_head.maps`. The fast forms know the kinds in `KINDS` by name, without windows.
         value_step, attention_step: step sizes >= 0, not divided by n: a number, or one per run. With 0 vectors stay.
         factors: (steps,), a factor on both step sizes for every step.
         output_scale: kappa.
@@ -119,7 +90,7 @@ class Call:
     classes: Tensor
     heads: int
     signals: int
-    attention_map: Map
+    attention_map: AttentionMap
     value_step: float | Sequence[float] | Tensor
     attention_step: float | Sequence[float] | Tensor
     factors: Tensor  # as given; then float64 on the CPU
@@ -141,7 +112,6 @@ class Call:
         if not factors.isfinite().all():
             raise ValueError("factors must be finite; got nan or infinity")
         signals = checks.whole_number("signals", self.signals, at_least=1)
-        _check_map(self.attention_map)
         table = {name: wants for name, wants in _TENSORS.items() if name != "batches" or self.batches is not None}
         given = {name: getattr(self, name) for name in table}
         if self.velocity is None and isinstance(self.coefficients, Tensor):
@@ -251,7 +221,7 @@ def advance(call: Call, *, threads: int | None = None, implementation: str = "au
     return seen
 
 
-def _obstacles(attention_map: Map, q: int) -> dict[str, str]:
+def _obstacles(attention_map: AttentionMap, q: int) -> dict[str, str]:
     """Why a fast form cannot train with a map and q vectors."""
     cannot = {"triton": f"it holds at most {_WIDEST} vectors, and there are {q}"} if q > _WIDEST else {}
     if attention_map.window is not None:
