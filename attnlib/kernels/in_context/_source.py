@@ -8,6 +8,9 @@ with the maximum subtracted.
 
 from __future__ import annotations
 
+import itertools
+import re
+
 _HEADER = '''"""Compiled loop of in-context regression for d = {d}: made by attnlib, safe to delete."""
 
 import math
@@ -25,29 +28,115 @@ inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_
 outer = njit(nogil=True, error_model="numpy", cache=True)
 F, I = np.float32, np.int64  # I(constant): a constant would be a type of its own, and `combine` compiled for each
 D, N, P = {d}, {n}, {parameters}
+MERGE_SCALE, GRADIENT_SCALE = {merge!r}, {gradient!r}  # log2(e) / sqrt(n), 1 / sqrt(n)
 '''
 
-_DECORATOR = "@inner"
-
-_DRAW = f"""
-{_DECORATOR}
+# A line with j or k in it stands for one each of j < n, k < d: z_j for z0, z1, ... `(z_j for j)` is a tuple, with * what is in it.
+_BLOCK = """
+@inner
 def draw(data, z_at, x_at, y_at, key_low, key_high, prompt, step, stream, length, beta_std, noise_std, target_noise_std):
+    # Prompts of 16 lanes: beta, query, target.
     align_stack()
     state = philox(key_low, key_high, prompt, step, stream)
-"""
+    *(b_k for k), *(x_k for k), noise, unused, state = normals(state, 2 * d + 2)
+    b_k = b_k * splat(beta_std)
+    store(data, x_at + 16 * k, x_k)
+    store(data, y_at, fma(noise, splat(target_noise_std), dot((x_k for k), (b_k for k))))
+    # Then the tokens (x, y), y = <x, beta> + noise.
+    for _ in range(length):
+        *(z_k for k), y, PAD state = normals(state, n + n % 2)
+        store(data, z_at + 16 * k, z_k)
+        store(data, z_at + 16 * d, fma(y, splat(noise_std), dot((z_k for k), (b_k for k))))
+        z_at += 16 * n
 
-_DRAW_RAW = f"""
 
-{_DECORATOR}
+@inner
 def draw_raw(data, key_low, key_high, prompt, step, stream, length):
     state = philox(key_low, key_high, prompt, step, stream)
     for i in range(D + 1 + length * ((D + 2) // 2)):
         first, second, state = normals(state, 2)
         store(data, 32 * i, first)
         store(data, 32 * i + 16, second)
+
+
+@inner
+def shifted_scores(data, z_at, e_at, length, *(u_j for j)):
+    # The first loop of `attend`, with the largest score subtracted: that is sought before.
+    align_stack()
+    top = splat(F(-3e38))
+    at = z_at
+    for i in range(length):
+        z_j = load(data, at + 16 * j)
+        top = larger(top, dot((u_j for j), (z_j for j)))
+        at += 16 * n
+    total = splat(F(0.0))
+    a_j = splat(F(0.0))
+    at = z_at
+    for i in range(length):
+        z_j = load(data, at + 16 * j)
+        s = dot((u_j for j), (z_j for j))
+        e = exp2(larger(s - top, splat(F(-120.0))))
+        store(data, e_at + 16 * i, e)
+        total = total + e
+        a_j = fma(e, z_j, a_j)
+        at += 16 * n
+    return total, *(a_j for j)
+
+
+@inner
+def attend(data, z_at, x_at, e_at, out_at, circuits_at, length):
+    # One head on one block: its prediction; A and C are kept at `out_at`. First u = M x_q, in units of log 2.
+    align_stack()
+    x_k = load(data, x_at + 16 * k)
+    u_j = dot((splat(data[circuits_at + n * j + k]) for k), (x_k for k))
+    # Scores s = u.z, e = 2^s, their total and the sums of e z.
+    total = splat(F(0.0))
+    a_j = splat(F(0.0))
+    squares = splat(F(0.0))
+    at = z_at
+    for i in range(length):
+        z_j = load(data, at + 16 * j)
+        s = dot((u_j for j), (z_j for j))
+        squares = fma(s, s, squares)
+        e = exp2(s)
+        store(data, e_at + 16 * i, e)
+        total = total + e
+        a_j = fma(e, z_j, a_j)
+        at += 16 * n
+    if any_outside(squares, splat(F(0.0)), splat(F(1e4))):
+        total, *(a_j for j), = shifted_scores(data, z_at, e_at, length, *(u_j for j))
+    # A = sum e z / total, and the prediction V A.
+    v_j = splat(data[circuits_at + n * n + j])
+    share = splat(F(1.0)) / total
+    a_j = a_j * share
+    prediction = dot((v_j for j), (a_j for j))
+    # C = sum e (V z - V A) z / total.
+    c_j = splat(F(0.0))
+    at = z_at
+    for i in range(length):
+        z_j = load(data, at + 16 * j)
+        t = load(data, e_at + 16 * i) * dot_minus((v_j for j), (z_j for j), prediction)
+        c_j = fma(t, z_j, c_j)
+        at += 16 * n
+    store(data, out_at + 16 * j, a_j)
+    store(data, out_at + 16 * (n + j), c_j * share)
+    return prediction
+
+
+@inner
+def collect(data, x_at, from_at, sums_at, weighted):
+    # One block's part of dM = g C x_q' and dV = g A of one head, lane by lane.
+    align_stack()
+    x_k = load(data, x_at + 16 * k)
+    for row in range(N):
+        c = weighted * load(data, from_at + 16 * (n + row))
+        store(data, sums_at + 16 * (d * row + k), fma(c, x_k, load(data, sums_at + 16 * (d * row + k))))
+    for row in range(N):
+        at = sums_at + 16 * (n * d + row)
+        store(data, at, fma(weighted, load(data, from_at + 16 * row), load(data, at)))
 """
 
-_FINISH = '''
+_LOOPS = '''
 @inner
 def combine(data, to, count, left, step, rows, scale):
     """data[to : to + N] = scale x the sum over i < count of data[left + i step] x (row i of data at `rows`, N long).
@@ -87,7 +176,7 @@ def factor_gradient(data, w_at, sums_at, g_at, out_at):
     t_at, v_at = g_at + N * N, g_at + 2 * N * N
     for i in range(N):
         for j in range(D):
-            total = lane_sum(load(data, sums_at + 16 * (i * D + j))) * F({note_scale})
+            total = lane_sum(load(data, sums_at + 16 * (i * D + j))) * F(GRADIENT_SCALE)
             data[g_at + i * N + j] = total
             data[t_at + j * N + i] = total
         data[v_at + i] = lane_sum(load(data, sums_at + 16 * (N * D + i)))
@@ -125,9 +214,8 @@ def update(data, w_at, size, slope_at, kind, rate, decay, b1, b2, eps, c1, c2):
             store(data, w_at + 2 * size + i, v)
             w = w - splat(rate * c1) * m / fma(sqrt(v), splat(c2), splat(eps))
         store(data, w_at + i, w)
-'''
 
-_TRAIN = '''
+
 @outer
 def train(
     heads, runs, data, bits, areas, key_low, key_high, stream, first_step, first, last, length, batch, beta_std,
@@ -135,9 +223,7 @@ def train(
 ):
     """Steps first ... last - 1 of a call that begins at `first_step`, of runs that share one stream.
 
-    `data` begins with the last block's lane weights, then ones.
-
-    The runs' states lie at the end of `data`.
+    `data` begins with the last block's lane weights, then ones; the runs' states lie at its end.
     """
     align_stack()
     blocks = (batch + 15) // 16
@@ -146,13 +232,15 @@ def train(
         step = first_step + i
         c1 = F(1.0 / (1.0 - b1 ** (step + 1)))
         c2 = F(1.0 / math.sqrt(1.0 - b2 ** (step + 1)))
-        if runs > 1:  # one run uses each block at once, in the same place
+        # The prompts of this step, block by block; a single run uses each block at once, in the same place.
+        if runs > 1:
             for b in range(blocks):
                 draw(data, z_at + 16 * N * length * b, x_at + 16 * D * b, y_at + 16 * b, key_low, key_high, 16 * b, step,
                      stream, length, beta_std, noise_std, target_noise_std)
         for r in range(runs):
+            # M and V of every head.
             w_at = state_at + 3 * size * r
-            finite = merge(data, bits, heads, w_at, circuits_at, F({merge_scale}))
+            finite = merge(data, bits, heads, w_at, circuits_at, F(MERGE_SCALE))
             for v in range(heads * N * (D + 1)):
                 store(data, sums_at + 16 * v, splat(F(0.0)))
             squares = splat(F(0.0))
@@ -161,15 +249,18 @@ def train(
                 if runs == 1:
                     draw(data, z_at, x_at, y_at, key_low, key_high, 16 * b, step, stream, length, beta_std, noise_std,
                          target_noise_std)
+                # Forward: the heads' predictions less the target.
                 error = splat(F(0.0)) - load(data, y_at + 16 * here)
                 for h in range(heads):
                     error = error + attend(data, z_at + 16 * N * length * here, x_at + 16 * D * here, e_at,
                                            means_at + 32 * N * h, circuits_at + (N * N + N) * h, length)
+                # Loss, its slope 2 error / B in the prediction, and what that adds to dM and dV.
                 weighted = error * load(data, 0 if b == blocks - 1 else 16)
                 squares = fma(weighted, error, squares)
                 weighted = weighted * splat(F(2.0) / F(batch))
                 for h in range(heads):
                     collect(data, x_at + 16 * D * here, means_at + 32 * N * h, sums_at + 16 * N * (D + 1) * h, weighted)
+            # Chain rule to the four matrices, and the optimiser's step.
             losses[r, i] = lane_sum(squares) / F(batch) if finite else F(np.nan)
             for h in range(heads):
                 factor_gradient(data, w_at + P * h, sums_at + 16 * N * (D + 1) * h, g_at, slope_at + P * h)
@@ -188,103 +279,33 @@ def fill(out, data, key_low, key_high, stream, first_step, steps, batch, length)
 '''
 
 
-def _dot(first: list[str], second: list[str]) -> str:
-    return f"dot(({', '.join(first)},), ({', '.join(second)},))"
+def _number(text: str, **numbers: int) -> str:
+    """z_j and j of a text with their numbers."""
+    for letter, number in numbers.items():
+        text = re.sub(rf"_{letter}\b", str(number), re.sub(rf"\b{letter}\b", str(number), text))
+    return text
 
 
-def _dots(first: str, second: str, count: int) -> str:
-    """dot((first0, first1, ...), (second0, second1, ...))."""
-    return _dot([f"{first}{j}" for j in range(count)], [f"{second}{j}" for j in range(count)])
+def _block(d: int) -> str:
+    """`_BLOCK` for one d."""
+    counts, lines = {"j": d + 1, "k": d}, []
 
+    def tuple_of(found: re.Match[str]) -> str:
+        star, one, letter = found.groups()
+        members = ", ".join(_number(one, **{letter: i}) for i in range(counts[letter]))
+        return members if star else f"({members},)"
 
-def _normals(names: list[str], depth: int) -> list[str]:
-    return [f"{' ' * depth}{', '.join(names)}, state = normals(state, {len(names)})"]
-
-
-def _draw(d: int) -> list[str]:
-    """Prompts of 16 lanes: beta, query, target, then the tokens (x, y)."""
-    beta, query = [f"b{j}" for j in range(d)], [f"x{j}" for j in range(d)]
-    token = [f"z{j}" for j in range(d)] + ["y"] + ["unused"] * (1 - d % 2)
-    lines = [*_DRAW.splitlines(), *_normals([*beta, *query, "noise", "unused"], 4)]
-    lines += [f"    {b} = {b} * splat(beta_std)" for b in beta]
-    lines += [f"    store(data, x_at + {16 * j}, x{j})" for j in range(d)]
-    lines += [f"    store(data, y_at, fma(noise, splat(target_noise_std), {_dots('x', 'b', d)}))"]
-    lines += ["    for _ in range(length):", *_normals(token, 8)]
-    lines += [f"        store(data, z_at + {16 * j}, z{j})" for j in range(d)]
-    lines += [f"        store(data, z_at + {16 * d}, fma(y, splat(noise_std), {_dots('z', 'b', d)}))"]
-    return [*lines, f"        z_at += {16 * (d + 1)}"]
-
-
-def _scores(n: int, *, shifted: bool) -> list[str]:
-    """Body of the first loop over tokens: e = 2^score, its total and the sums of e z."""
-    lines = [f"        z{j} = load(data, at + {16 * j})" for j in range(n)]
-    lines += [f"        s = {_dots('u', 'z', n)}"]
-    if shifted:
-        lines += ["        e = exp2(larger(s - top, splat(F(-120.0))))"]
-    else:
-        lines += ["        squares = fma(s, s, squares)", "        e = exp2(s)"]
-    lines += ["        store(data, e_at + 16 * i, e)", "        total = total + e"]
-    lines += [f"        a{j} = fma(e, z{j}, a{j})" for j in range(n)]
-    return [*lines, f"        at += {16 * n}"]
-
-
-def _attend(d: int) -> list[str]:
-    """One head on one block: its prediction; A and C are kept at `out_at`."""
-    n = d + 1
-    sums = ", ".join(["total", *(f"a{j}" for j in range(n))])
-    slopes = ", ".join(f"u{j}" for j in range(n))
-    zero = [f"    {name} = splat(F(0.0))" for name in sums.split(", ")]
-    decorator = ["", "", _DECORATOR]
-    lines = [*decorator, f"def shifted_scores(data, z_at, e_at, length, {slopes}):", "    align_stack()"]
-    lines += ["    top = splat(F(-3e38))", "    at = z_at", "    for i in range(length):"]
-    lines += [f"        z{j} = load(data, at + {16 * j})" for j in range(n)]
-    lines += [f"        top = larger(top, {_dots('u', 'z', n)})", f"        at += {16 * n}"]
-    lines += [*zero, "    at = z_at", "    for i in range(length):", *_scores(n, shifted=True), f"    return {sums}"]
-    lines += [*decorator, "def attend(data, z_at, x_at, e_at, out_at, circuits_at, length):", "    align_stack()"]
-    lines += [f"    x{k} = load(data, x_at + {16 * k})" for k in range(d)]
-    for j in range(n):
-        lines += [
-            f"    u{j} = {_dot([f'splat(data[circuits_at + {j * n + k}])' for k in range(d)], [f'x{k}' for k in range(d)])}"
-        ]
-    lines += [*zero, "    squares = splat(F(0.0))", "    at = z_at", "    for i in range(length):"]
-    lines += [*_scores(n, shifted=False), "    if any_outside(squares, splat(F(0.0)), splat(F(1e4))):"]
-    lines += [f"        {sums} = shifted_scores(data, z_at, e_at, length, {slopes})"]
-    lines += [f"    v{j} = splat(data[circuits_at + {n * n + j}])" for j in range(n)]
-    lines += ["    share = splat(F(1.0)) / total", *(f"    a{j} = a{j} * share" for j in range(n))]
-    lines += [f"    prediction = {_dots('v', 'a', n)}", *(f"    c{j} = splat(F(0.0))" for j in range(n))]
-    lines += ["    at = z_at", "    for i in range(length):"]
-    lines += [f"        z{j} = load(data, at + {16 * j})" for j in range(n)]
-    centred = _dots("v", "z", n).replace("dot(", "dot_minus(")[:-1] + ", prediction)"
-    lines += [f"        t = load(data, e_at + 16 * i) * {centred}"]
-    lines += [f"        c{j} = fma(t, z{j}, c{j})" for j in range(n)]
-    lines += [f"        at += {16 * n}", *(f"    store(data, out_at + {16 * j}, a{j})" for j in range(n))]
-    lines += [f"    store(data, out_at + {16 * (n + j)}, c{j} * share)" for j in range(n)]
-    return [*lines, "    return prediction"]
-
-
-def _collect(d: int) -> list[str]:
-    """Add one block's part of dM and dV of one head, lane by lane."""
-    n = d + 1
-    lines = ["", "", _DECORATOR]
-    lines += ["def collect(data, x_at, from_at, sums_at, weighted):", "    align_stack()"]
-    lines += [f"    x{k} = load(data, x_at + {16 * k})" for k in range(d)]
-    for j in range(n):
-        lines += [f"    c = weighted * load(data, from_at + {16 * (n + j)})"]
-        for k in range(d):
-            at = f"sums_at + {16 * (j * d + k)}"
-            lines += [f"    store(data, {at}, fma(c, x{k}, load(data, {at})))"]
-    for j in range(n):
-        at = f"sums_at + {16 * (n * d + j)}"
-        lines += [f"    store(data, {at}, fma(weighted, load(data, from_at + {16 * j}), load(data, {at})))"]
-    return lines
+    for line in _BLOCK.replace("PAD ", "" if d % 2 else "unused, ").splitlines():
+        if not line.lstrip().startswith("#"):
+            line = _number(re.sub(r"(\*?)\(((?:[^()]|\([^()]*\))*) for ([jk])\)", tuple_of, line), d=d, n=d + 1)
+            named = [letter for letter in counts if re.search(rf"(\b|_){letter}\b", line)]
+            every = itertools.product(*(range(counts[letter]) for letter in named))
+            lines += [_number(line, **dict(zip(named, numbers, strict=True))) for numbers in every]
+    return "\n".join(lines)
 
 
 def source(d: int) -> str:
     """Python source of a module with `train` and `fill` for prompts of dimension d."""
     n = d + 1
-    header = _HEADER.format(d=d, n=n, parameters=3 * n * n + n)
-    body = "\n".join([*_draw(d), *_DRAW_RAW.splitlines(), *_attend(d), *_collect(d)])
-    loops = _FINISH + _TRAIN
-    for name, value in (("merge_scale", 1.4426950408889634 / n**0.5), ("note_scale", 1 / n**0.5)):
-        loops = loops.replace("{" + name + "}", repr(value))
-    return header + body + "\n\n" + loops
+    header = _HEADER.format(d=d, n=n, parameters=3 * n * n + n, merge=1.4426950408889634 / n**0.5, gradient=1 / n**0.5)
+    return header + _block(d) + "\n\n" + _LOOPS
