@@ -107,14 +107,17 @@ def recorded_steps(record: Iterable[int] | None, steps: int) -> tuple[int, ...]:
     if record is None:
         limits.require_memory(lambda steps: 36 * steps, steps=steps)
         return tuple(range(steps + 1))
+    return tuple(sorted({*steps_within(record, steps), steps}))
+
+
+def steps_within(record: Iterable[int], last: int) -> tuple[int, ...]:
+    """The steps of `record`, increasing, each once. Raises ValueError unless all are whole numbers in 0 ... `last`."""
     if not isinstance(record, Iterable) or isinstance(record, str) or getattr(record, "ndim", 1) == 0:
-        raise ValueError(_say("record", f"a list of steps in 0 ... {steps}", record, ""))
-    kept = {steps}
-    for step in record:
-        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= steps:
-            raise ValueError(f"record must hold steps in 0 ... {steps}; got {shortened(step)}")
-        kept.add(int(step))
-    return tuple(sorted(kept))
+        raise ValueError(_say("record", f"a list of steps in 0 ... {last}", record, ""))
+    for step in (record := tuple(record)):
+        if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= last:
+            raise ValueError(f"record must hold steps in 0 ... {last}; got {shortened(step)}")
+    return tuple(sorted(set(map(int, record))))
 
 
 def _number(value: object) -> float:

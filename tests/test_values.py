@@ -74,7 +74,7 @@ INSIDE = {
     head_training.Trajectory, population.Estimate, population.FreshScores, population.noisy_error,
     rules.Rule, rules.batch_orders, maps.AttentionMap, summary.join, summary.require_two_tokens, sh.Summary, ic.History,
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
-    circuits.imbalance, circuits.merge, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
+    circuits.imbalance, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
     type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
     ts.outputs, ot.Sample, st.Path, gram_module.check_gram, gram_module.join, proved.ProvedOutcome, device.one_thread, device.home,
 }  # fmt: skip

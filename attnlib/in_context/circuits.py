@@ -10,7 +10,6 @@ code for the two numbers; the exact facts are derived in the theory chapter of P
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from attnlib.attention import attention_weights
 from attnlib.device import home, one_thread
 from attnlib.in_context.law import Prompts
 from attnlib.in_context.model import HeadWeights
+from attnlib.kernels.in_context import merge
 
 
 @checks.checked
@@ -121,14 +121,6 @@ class Circuits:
 def imbalance(mu: torch.Tensor) -> torch.Tensor:
     r"""$|\sum_h\mu_h|/\sum_h|\mu_h|$ of mu (..., H): 1 if all heads have one sign, 0 if they cancel; nan where all are zero."""
     return mu.sum(-1).abs() / mu.abs().sum(-1)
-
-
-def merge(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """M = W_K^T W_Q / sqrt(n) (..., n, n) and V = W_O W_V (..., n) of factors (..., n, n) and (..., n)."""
-    n = output.shape[-1]
-    return key.transpose(-2, -1) @ query / math.sqrt(n), torch.einsum("...i,...ij->...j", output, value)
 
 
 @checks.checked

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -129,15 +129,6 @@ def changed(call: T, **values: object) -> T:
     made = copy.copy(call)
     settle(made, **values)
     return made
-
-
-def moments(record: Iterable[int], last: int) -> tuple[int, ...]:
-    """The recorded steps, increasing, each once. Raises ValueError unless all are whole numbers in 0 ... `last`."""
-    marks = sorted({checks.whole_number("record", step, at_least=0) for step in record})
-    for mark in marks:
-        if mark > last:
-            raise ValueError(f"record must hold steps in 0 ... {last}; got {mark}")
-    return tuple(marks)
 
 
 def per_run(name: str, value: object, runs: int, *, positive: bool = False) -> Tensor:

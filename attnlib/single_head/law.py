@@ -252,9 +252,7 @@ class SignalNoiseLaw:
         rng = stream(seed, "noise", run)
         noise = bartlett_rows(rng, rows, dimension, columns=columns)
         tokens[:, 1:, 2:] = self.noise_std * noise.reshape(n, T - 1, columns)
-        if (
-            not self.noise_avoids_signals
-        ):  # drawn last: the rest is the noise of the law with projection, number by number
+        if not self.noise_avoids_signals:  # drawn last: the rest is that of the law with projection, number by number
             tokens[:, 1:, :2] = self.noise_std * rng.standard_normal((n, T - 1, 2))
         start = np.zeros((start_vectors, 2 + columns))
         if start_vectors:

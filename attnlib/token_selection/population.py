@@ -37,9 +37,7 @@ class Population:
     loss_se: torch.Tensor
     attention: torch.Tensor  # (..., T), mean weight on each token
     attention_se: torch.Tensor
-    effective_draws: (
-        torch.Tensor
-    )  # (sum w)^2 / sum w^2 of the draws' errors w; few: rare scores decide, use `tail_error`
+    effective_draws: torch.Tensor  # (sum w)^2 / sum w^2 of errors w; few: rare scores decide, use `tail_error`
 
     @property
     def accuracy(self) -> torch.Tensor:
@@ -163,11 +161,8 @@ def population_along(
     moments = range(len(trajectory.steps))
     if isinstance(rows, slice) or rows is None:
         rows = list(moments[rows or slice(None)])
-    if (
-        not isinstance(rows, list)
-        or not rows
-        or not all(isinstance(row, int) and -len(moments) <= row < len(moments) for row in rows)
-    ):
+    known = range(-len(moments), len(moments))
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, int) and row in known for row in rows):
         raise ValueError(f"rows must choose some of the {len(moments)} recorded moments; got {rows!r}")
     on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
     each = [

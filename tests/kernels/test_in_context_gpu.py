@@ -12,7 +12,7 @@ import torch
 
 from attnlib.in_context.model import STARTS, initial_weights
 from attnlib.kernels import in_context
-from attnlib.kernels.in_context import Call, circuits, reference
+from attnlib.kernels.in_context import Call, factors, merge, reference
 from tests.kernels.starts import advance, setting, start
 
 pytest.importorskip("triton", reason="Triton is not installed: see attnlib.extras")
@@ -101,7 +101,7 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float, triton
     call = Call(**chosen)
     context, query, _ = reference.prompts(call, 0, 1, call.streams)
     scores = torch.einsum(
-        "blk,hkj,bj->hbl", context[0, 0], circuits(weights.float().double(), 4)[0][0][..., :3], query[0, 0]
+        "blk,hkj,bj->hbl", context[0, 0], merge(*factors(weights.float().double(), 4))[0][0][..., :3], query[0, 0]
     )
     assert (abs(scores).max() > 56) == (scale > 4), "some of the scales must be beyond 2^80"
 

@@ -13,7 +13,7 @@ import torch
 
 from attnlib import checks
 from attnlib.attention import AttentionMap
-from attnlib.kernels.calls import MOST_STEPS, Declared, contents, moments, per_run, settle, shapes
+from attnlib.kernels.calls import MOST_STEPS, Declared, contents, per_run, settle, shapes
 from attnlib.kernels.dispatch import Loop, run
 
 _LOOP = Loop("training of attention heads", package=__name__)
@@ -128,7 +128,7 @@ class Call:
                 f"coefficients must hold {heads} + {heads} vectors a run, or 1 + {heads} when the heads share their values; "
                 f"got {vectors}"
             )
-        marks = moments(self.record, steps)
+        marks = checks.steps_within(self.record, steps)
         rates = [per_run(name, getattr(self, name), sizes["R"]) for name in ("value_step", "attention_step")]
         momentum = checks.probability("momentum", self.momentum)
         output_scale = checks.finite_number("output_scale", self.output_scale)

@@ -25,9 +25,8 @@ def advance(call: Call) -> Recorded:
     # (R, n, K): row i is the unit vector of sample i's signal; a product with it sums over the samples of each signal.
     held = torch.nn.functional.one_hot(call.classes, first).to(state)  # (R, n, K)
     at_class = call.classes.unsqueeze(1).expand(-1, state.shape[1], -1)
-    sizes = torch.cat(
-        [call.rates[:, :1].expand(-1, call.values), call.rates[:, 1:].expand(-1, call.heads)], 1
-    ).unsqueeze(2)
+    rates = call.rates[:, :1].expand(-1, call.values), call.rates[:, 1:].expand(-1, call.heads)
+    sizes = torch.cat(rates, 1).unsqueeze(2)  # (R, Hv + H, 1)
     place = 0
     for step in range(call.steps + 1):
         if step == call.steps and step not in marks:
@@ -46,9 +45,7 @@ def advance(call: Call) -> Recorded:
             break
         # kappa dL/df_i = -(kappa/n) y_i sigma(-y_i f_i); of a batch of B samples n/B times as much, and 0 for the others.
         margin = labels * output
-        pull = (
-            -labels * torch.sigmoid(-margin).masked_fill(margin > UNDERFLOW, 0.0) * (call.output_scale / n)
-        )  # kappa dL/df
+        pull = -labels * torch.sigmoid(-margin).masked_fill(margin > UNDERFLOW, 0.0) * (call.output_scale / n)
         if call.batches is not None:
             batch = call.batches[:, step]
             pull = pull * torch.zeros_like(pull).scatter_(1, batch, n / batch.shape[1])

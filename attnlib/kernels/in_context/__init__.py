@@ -111,10 +111,11 @@ def factors(weights: torch.Tensor, n: int) -> tuple[torch.Tensor, ...]:
     return (*parts, weights[..., 3 * square :])
 
 
-def circuits(weights: torch.Tensor, n: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """(W_K^T W_Q / sqrt(n), W_O W_V) of weights (..., 3 n^2 + n): shapes (..., n, n), key index first, and (..., n)."""
-    query, key, value, output = factors(weights, n)
-    return key.mT @ query / math.sqrt(n), (output.unsqueeze(-2) @ value).squeeze(-2)
+def merge(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, output: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """M = W_K^T W_Q / sqrt(n) (..., n, n), key index first, and V = W_O W_V (..., n) of factors (..., n, n) and (..., n)."""
+    return key.mT @ query / math.sqrt(output.shape[-1]), (output.unsqueeze(-2) @ value).squeeze(-2)
 
 
 def advance(

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context import Call, circuits, factors
+from attnlib.kernels.in_context import Call, factors, merge
 
 _NORMALS_AT_ONCE = 2_000_000  # 16 MB
 
@@ -50,7 +50,8 @@ def gradient(
         target: (R or 1, B).
     """
     n, batch = context.shape[-1], context.shape[-3]
-    key_query, output_value = circuits(weights, n)
+    w_query, w_key, w_value, w_output = factors(weights, n)
+    key_query, output_value = merge(w_query, w_key, w_value, w_output)
     # Scores z_i' M z_q: M z_q first, (R, B, H, n), as the last entry of z_q is 0.
     slope = torch.einsum("rhik,rbk->rbhi", key_query[..., : n - 1], query.expand(len(weights), -1, -1))
     attention = torch.softmax(slope.contiguous() @ context.mT, -1)  # (R, B, H, L)
@@ -69,7 +70,6 @@ def gradient(
     d_key_query[..., : n - 1] = torch.einsum("rbhi,rbk->rhik", covariance, weighted) / math.sqrt(n)
     # Chain rule through M = W_K' W_Q / sqrt(n) and V = W_O W_V.
     out = torch.empty_like(weights)
-    w_query, w_key, w_value, w_output = factors(weights, n)
     d_query, d_key, d_value, d_output = factors(out, n)
     d_query.copy_(w_key @ d_key_query)
     d_key.copy_(w_query @ d_key_query.mT)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
-from attnlib.kernels.calls import Declared, changed, contents, moments, settle, shapes
+from attnlib.kernels.calls import Declared, changed, contents, settle, shapes
 from attnlib.kernels.dispatch import Loop, run
 
 _LOOP = Loop("token selection", triton=(), package=__name__)
@@ -85,7 +85,7 @@ class Call:
         if not (alphas.isfinite() & (alphas > 0)).all():
             raise ValueError("step_sizes must hold finite numbers > 0 only")
         fixed = {name: given[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
-        settle(self, **fixed, step_sizes=alphas, record=moments(self.record, len(alphas)))
+        settle(self, **fixed, step_sizes=alphas, record=checks.steps_within(self.record, len(alphas)))
 
     @property
     def runs(self) -> int:
