@@ -22,6 +22,31 @@ RULES = {
 }
 
 
+FIELDS = ("coefficients", "output", "attention")
+
+
+def assert_near(one, other, size=1e-12):
+    """To `size` of the largest number."""
+    assert one.shape == other.shape
+    assert (one - other).abs().max() <= size * other.abs().max() + 1e-15
+
+
+def assert_follows(got, want, size=1e-12):
+    """State, velocity and all that was recorded, to `size` of the largest number."""
+    assert got[2].steps == want[2].steps
+    for one, other in _pairs(got, want):
+        assert_near(one.double(), other, size)
+
+
+def assert_same_bits(one, other):
+    assert one[2].steps == other[2].steps
+    assert all(torch.equal(a, b) for a, b in _pairs(one, other))
+
+
+def _pairs(one, other):
+    return [*zip(one[:2], other[:2], strict=True), *((getattr(one[2], k), getattr(other[2], k)) for k in FIELDS)]
+
+
 @dataclass(frozen=True)
 class Heads:
     """Arguments of `advance` in float64, made from dense vectors (R, q, d)."""

@@ -7,27 +7,12 @@ import torch
 from attnlib.kernels import dispatch, heads
 from attnlib.kernels.heads import Call, advance
 from attnlib.single_head import maps
-from tests.kernels.heads_cases import MAPS, RULES, training
+from tests.kernels.heads_cases import FIELDS, MAPS, RULES, assert_follows, assert_near, assert_same_bits, training
 
-FIELDS = ("coefficients", "output", "attention")
 BOTH = ("reference", "compiled")
 
 
 pytestmark = pytest.mark.usefixtures("unwritten_memory")
-
-
-def assert_near(one, other, size=1e-12):
-    """To `size` of the largest number."""
-    assert one.shape == other.shape
-    assert (one - other).abs().max() <= size * other.abs().max() + 1e-15
-
-
-def assert_same_bits(one, other):
-    assert torch.equal(one[0], other[0])
-    assert torch.equal(one[1], other[1])
-    assert one[2].steps == other[2].steps
-    for name in FIELDS:
-        assert torch.equal(getattr(one[2], name), getattr(other[2], name)), name
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -79,11 +64,8 @@ def test_compiled_form_follows_the_reference_step_by_step(chosen, rule, heads, s
         "attention_step": torch.tensor([0.15, 0.0]), **RULES[rule],
     }  # fmt: skip
     want, got = (case.run(form, **run) for form in BOTH)
-    for one, other in zip(got[:2], want[:2], strict=True):
-        assert_near(one, other)
-    assert got[2].steps == want[2].steps == tuple(range(13))
-    for name in FIELDS:
-        assert_near(getattr(got[2], name), getattr(want[2], name))
+    assert_follows(got, want)
+    assert got[2].steps == tuple(range(13))
     assert torch.equal(got[0][..., signals + n :], case.start[..., signals + n :])
     assert torch.equal(got[0][1, -heads:], case.start[1, -heads:])  # p of the frozen run
     assert not torch.equal(got[2].output[12], got[2].output[0])
@@ -109,16 +91,14 @@ def test_long_trainings_agree(batch):
         run = {"steps": 1000, "batch": batch, "value_step": 0.05, "attention_step": 0.05, "record": [1000], **rule}
         run["factors"] = torch.ones(1000)
         want, got = (case.run(form, **run) for form in BOTH)
-        for name in FIELDS:
-            assert_near(getattr(got[2], name), getattr(want[2], name), 1e-11)
+        assert_follows(got, want, 1e-11)
 
 
 @pytest.mark.parametrize(("n", "signals", "start_vectors"), [(1, 1, 0), (1, 2, 3), (6, 2, 0), (61, 3, 1), (130, 2, 0)])
 def test_sizes(n, signals, start_vectors):
     case = training(n, 2, signals=signals, start_vectors=start_vectors, runs=1)
     want, got = (case.run(form, 4, prepare="joint") for form in BOTH)
-    for name in FIELDS:
-        assert_near(getattr(got[2], name), getattr(want[2], name))
+    assert_follows(got, want)
 
 
 @pytest.mark.parametrize("chosen", [maps.softmax(0.7), maps.ENTMAX15, maps.SIGMOID], ids=str)
@@ -128,9 +108,8 @@ def test_float32_follows_the_reference_in_float64(chosen, batch, n, heads, signa
     case = training(n, heads, signals=signals, seed=n)
     run = {"steps": 6, "attention_map": chosen, "batch": batch, "momentum": 0.5}
     want, got = case.run("reference", **run), case.run("compiled", dtype=torch.float32, **run)
-    for name in FIELDS:
-        assert getattr(got[2], name).dtype == torch.float32
-        assert_near(getattr(got[2], name).double(), getattr(want[2], name), 1e-5)
+    assert {getattr(got[2], name).dtype for name in FIELDS} == {torch.float32}
+    assert_follows(got, want, 1e-5)
 
 
 @pytest.mark.parametrize("form", BOTH)

@@ -6,25 +6,12 @@ import torch
 
 from attnlib.kernels import batches
 from attnlib.single_head import maps
-from tests.kernels.heads_cases import MAPS, RULES, training
+from tests.kernels.heads_cases import MAPS, RULES, assert_follows, assert_same_bits, training
 
-FIELDS = ("coefficients", "output", "attention")
 SHAPES = [(1, False, 2, 5), (2, True, 3, 9), (3, False, 1, 14)]  # heads, shared, signals, n
 
 
 pytestmark = pytest.mark.usefixtures("unwritten_memory")
-
-
-def assert_follows(got, want, size=1e-12):
-    """State, velocity and all that was recorded, to `size` of the largest number."""
-    pairs = [*zip(got[:2], want[:2], strict=True), *((getattr(got[2], k), getattr(want[2], k)) for k in FIELDS)]
-    for one, other in pairs:
-        assert (one.cpu().double() - other).abs().max() <= size * other.abs().max() + 1e-15
-
-
-def assert_same_bits(one, other):
-    for a, b in [*zip(one[:2], other[:2], strict=True), *((getattr(one[2], k), getattr(other[2], k)) for k in FIELDS)]:
-        assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize(("chosen", "shape"), [(chosen, SHAPES[i % 3]) for i, chosen in enumerate(MAPS)], ids=str)
