@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 # No index has a package of this name: whoever registered it would own the readers who are told to install it by name alone.
@@ -33,9 +34,4 @@ def progress_bar(wanted: bool, total: int, what: str, *, unit: str = "cell") -> 
 
         bar: contextlib.AbstractContextManager[Any] = tqdm(total=total, unit=unit, desc=what)
         return bar
-    return contextlib.nullcontext(_Silent())
-
-
-class _Silent:
-    def update(self, _: int = 1) -> None:
-        """As tqdm's."""
+    return contextlib.nullcontext(SimpleNamespace(update=lambda count=1: None))

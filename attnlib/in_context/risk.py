@@ -62,6 +62,7 @@ def risk_of(
     limits.require_memory(lambda prompts: 32 * models * prompts, prompts=prompts)
     drawn = law.draw(prompts, seed)
     values = risk_per_prompt(circuits, law, drawn)
+    # What remains of chance, regressed on quantities of the prompts whose means are known to be 0.
     fitted = 1
     if law.isotropic:
         controls = _controls(law, drawn)
@@ -90,6 +91,7 @@ def risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) ->
 
 def _risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
     M, V, d = circuits.key_query, circuits.output_value, circuits.d
+    # Without the rows that look at labels: weights c of the labels, and what is written of the covariates. Both moments by hand.
     blind = M.clone()
     blind[..., d, :] = 0
     unlabelled = Circuits(blind, V)
@@ -98,6 +100,7 @@ def _risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -
     mean = torch.einsum("...hbl,bli->...hbi", p, prompts.x)
     written = (mean * V[..., None, :d]).sum((-3, -1))
     values = conditional_risk(c, prompts, law, offset=written)
+    # What looking at labels adds, from the prompt and its mirror image.
     if circuits.label_row.any():
         labelled = (c * prompts.y).sum(-1) - prompts.clean_target
         for sign in (1, -1):  # all labels and the target with the other sign are as likely

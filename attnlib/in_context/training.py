@@ -16,7 +16,7 @@ import importlib.util
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
@@ -291,19 +291,17 @@ _LOSSES = "losses"
 _RECORDS = ("key_query", "output_value", "loss", "loss_se")
 
 
+@dataclass
 class _State:
-    """A training between two steps. `tensors`: the flat state, the records so far, and the sums of the open window.
+    """A training between two steps."""
 
-    `losses`: of the steps of a piece of work that is not at its end, arrays (R, some), which its end adds to the sums.
-    """
-
-    def __init__(
-        self, experiment: Experiment, implementation: str, step: int, tensors: Arrays, losses: Sequence[Floats] = ()
-    ) -> None:
-        self.experiment, self.implementation, self.step, self.tensors = experiment, implementation, step, tensors
-        self.losses = list(losses)
-        self.pace = _STEPS  # steps in so many seconds, as last seen
-        self.about: dict[str, str] = {}
+    experiment: Experiment
+    implementation: str
+    step: int
+    tensors: Arrays  # the flat state, the records so far, and the sums of the open window
+    losses: list[Floats] = field(default_factory=list)  # (R, some) of a piece of work whose end adds them to the sums
+    pace: int = _STEPS  # steps in so many seconds, as last seen
+    about: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def start(experiment: Experiment, dtype: str, implementation: str) -> _State:

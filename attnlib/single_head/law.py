@@ -245,6 +245,7 @@ class SignalNoiseLaw:
         classes, flips = self._labels(seed, run)
         n, T, rows, dimension = self.n, self.tokens, self.n * (self.tokens - 1), self.d - 2
         columns = min(rows + start_vectors, dimension)
+        # The signals span the first two coordinates, noise the others: Bartlett's rows are its coordinates.
         signals = np.zeros((2, 2 + columns))
         signals[:, :2] = self.signal_factor
         tokens = np.zeros((n, T, 2 + columns))
@@ -254,6 +255,7 @@ class SignalNoiseLaw:
         tokens[:, 1:, 2:] = self.noise_std * noise.reshape(n, T - 1, columns)
         if not self.noise_avoids_signals:  # drawn last: the rest is that of the law with projection, number by number
             tokens[:, 1:, :2] = self.noise_std * rng.standard_normal((n, T - 1, 2))
+        # Start vectors are Gaussian in all of them, and in what no noise token spans.
         start = np.zeros((start_vectors, 2 + columns))
         if start_vectors:
             rng = stream(seed, "start", run)

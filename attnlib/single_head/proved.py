@@ -96,6 +96,7 @@ def proved_outcome(
     if not (2 <= n <= _LARGEST and 5 <= d <= 2**53 and delta >= _LEAST):  # larger d are not exact as doubles
         why = f"n must be from 2 to {_LARGEST:,}, d from 5 to 2^53 and delta at least {_LEAST:g}; got {n}, {d} and {delta:g}"
         return ProvedOutcome(UNDECIDED, 0.0, math.nan, why)
+    # Delta is shared: so much for the noise, the rest for label counts outside the boxes that are proved.
     failure = _NOISE * delta
     numbers = tuple(map(float, (n, d, law.signal_norm, step_size, failure, error)))
     needed = (1 - delta) / (1 - failure) * (1 + 1e-9)
@@ -105,6 +106,7 @@ def proved_outcome(
     probability = mass * (1 - failure) * (1 - 1e-9)
     if mass < needed:
         return ProvedOutcome(UNDECIDED, probability, math.nan, _why(n, worst, found, judged, error))
+    # The error's bound: of the boxes with the largest exponents, as many as have the probability that is needed.
     log10_error = math.log10(error) if aim < 2 else math.nan
     if aim == 0:
         kept = kept[np.argsort(-kept[:, 0])]

@@ -156,6 +156,7 @@ def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = 
 
 def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, run: int) -> Arrays:
     d, N = law.d, law.n * law.tokens
+    # Tokens: coordinates in the plane of the signals, and Bartlett's rows off it.
     rng = stream(seed, "noise", run)
     plane = law.means(true_labels).reshape(N, 2).numpy() + law.noise_std * rng.standard_normal((N, 2))
     off_plane = law.noise_std * bartlett_rows(rng, N, d - 2)  # (N, min(N, d - 2))
@@ -164,15 +165,16 @@ def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, ru
     rows[:N, :2], rows[:N, 2:], rows[N:, :2] = plane, off_plane, np.eye(2)
     X = rows[:N]
 
+    # W_0 on their span: M_0 = W_0' W_0 there, p_0 in the basis of the image and beyond it, v_0 = W_0' p_0.
     rng, std = stream(seed, "start", run), math.sqrt(start.weight_scale / d)
     forward = std * bartlett_rows(rng, m, d)  # row i: W_0 u_i, in a basis of the image of the span
     M = forward @ forward.T
     prompt = math.sqrt(start.prompt_scale / d) * rng.standard_normal(m)  # p_0 in that basis
     beyond = start.prompt_scale / d * rng.chisquare(d - m) if d > m else 0.0  # |p_0|^2 outside it
     v = forward @ prompt
+    # W_0' on the images and on p_0 leads out of the span again, which J_0, y_0 and |v_0|^2 see.
     back = np.zeros((m + 1, m + 1))  # rows: the images W_0 u_i, then p_0, with one more direction for what lies beyond
     back[:m, :m], back[m, :m], back[m, m] = forward, prompt, math.sqrt(beyond)
-    # W_0^T of them outside the span of the tokens
     outside = std * back @ bartlett_rows(rng, m + 1, d - m) if d > m else np.zeros((m + 1, 1))
     extra = outside @ outside.T
 

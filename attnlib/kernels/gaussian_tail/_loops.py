@@ -175,6 +175,7 @@ def log_mass(level, omega, slope, t, values, count):
     """
     if not (level - level == 0 and omega - omega == 0 and slope - slope == 0):
         return math.nan
+    # The mode, and the integrand there: everything below is relative to it.
     centre, curvature = mode(level, omega, slope)
     peak, rounding = _peak(centre, level, omega, slope)
     if not peak > -math.inf:
@@ -185,6 +186,7 @@ def log_mass(level, omega, slope, t, values, count):
     left_noise = right_noise = 16 * _EPSILON * rounding
     left = right = FIRST_LENGTH / math.sqrt(curvature)
     for panel in range(PANELS):
+        # The nodes of the next panel on the left and of the one on the right, and the integrand at all of them.
         for i in range(PANEL):
             share = 0.5 + 0.5 * NODES[i]
             t[i] = centre - (left_start + left * share)
@@ -193,6 +195,7 @@ def log_mass(level, omega, slope, t, values, count):
             x = exponential(level - omega * t[i]) + slope * t[i]
             w, e, _ = tail_parts(x)
             values[i] = w * exponential(-e - 0.5 * t[i] * t[i] - peak)
+        # A side takes its panel and goes on, or tries a shorter one; it ends where nothing is left to see.
         if left > 0:
             count[0] += 1
             noise = _rounding_at(t[PANEL - 1], level, omega, slope, peak)

@@ -404,8 +404,10 @@ def train(
     rate, keep = tl.load(rates + run), tl.load(keeps + run)
     for i in range(start, start + steps):
         now = first_step + i
+        # M and V of every head from its four matrices.
         _circuits(weights, scratch, D, H, ENTRIES)
         tl.debug_barrier()
+        # Forward and backward, 128 prompts at a time: predictions, squared errors, sums of dM and dV.
         squares = 0.0
         for base in range(0, batch, LANES):
             prompt = base + tl.arange(0, LANES)
@@ -424,6 +426,7 @@ def train(
             _collect(scratch, base, D, H, ROWS)
             tl.debug_barrier()
         tl.store(losses + i, squares / batch)
+        # Chain rule to the four matrices, and the optimiser's step.
         c1, c2 = tl.load(first_scale + i), tl.load(second_scale + i)
         _gradient(weights, scratch, D, H, ROWS, ENTRIES)
         tl.debug_barrier()
