@@ -59,7 +59,7 @@ def operations() -> float:
     logit, value, omega, along, tau = _heads(_FEW)
     level = (value.abs().log() + logit - tau.log()).numpy()
     slope = (value.sign() * along / tau).numpy()
-    loops = _build.loops(gaussian_tail.__file__)
+    loops = _build.loops(gaussian_tail.__file__, "_loops.py")
     panels = loops.log_masses(level, omega.numpy(), slope, np.empty_like(level), 0, len(level))
     return float(panels.sum()) / len(level) * loops.PANEL * _NODE
 

@@ -150,7 +150,7 @@ def module(name: str, text: str) -> ModuleType:
 
 
 @functools.cache
-def loops(beside: str) -> ModuleType:
-    """`_loops.py` in the folder of the file `beside`, as `module` makes it."""
-    folder = Path(beside).parent
-    return module(folder.name, (folder / "_loops.py").read_text(encoding="utf-8"))
+def loops(file: str, name: str) -> ModuleType:
+    """The source called `name` in the folder of `file`, as `module` makes it."""
+    folder = Path(file).parent
+    return module(folder.name, (folder / name).read_text(encoding="utf-8"))

@@ -47,7 +47,7 @@ class ProvedOutcome(NamedTuple):
 
 def _loops() -> Any:
     if has_numba():
-        return _build.loops(__file__)
+        return _build.loops(__file__, "_loops.py")
     return importlib.import_module("attnlib.single_head._loops")
 
 

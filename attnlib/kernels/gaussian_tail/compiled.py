@@ -16,7 +16,7 @@ def advance(level: torch.Tensor, omega: torch.Tensor, slope: torch.Tensor, threa
     """`reference.advance` of finite float64 vectors (R,) on the CPU. The result does not depend on `threads`."""
     out = torch.empty_like(level)
     arrays = tuple(x.contiguous().numpy() for x in (level, omega, slope, out))
-    run, count = _build.loops(__file__).log_masses, len(level)
+    run, count = _build.loops(__file__, "_loops.py").log_masses, len(level)
     threads = min(threads, max(1, count // _LEAST))
 
     def work(piece: tuple[int, int]) -> None:

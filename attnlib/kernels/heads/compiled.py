@@ -31,7 +31,7 @@ def _memory(call: Call) -> tuple[object, ...]:
 
 def advance(call: Call, *, threads: int) -> Recorded:
     """See `attnlib.kernels.heads.advance`."""
-    loops, seen = _build.loops(__file__), call.blank()
+    loops, seen = _build.loops(__file__, "_loops.py"), call.blank()
     tensors = call.gram, call.coefficients, call.buffers, call.labels, call.classes, call.rates, call.factors
     arrays = [tensor.detach().numpy() for tensor in tensors]
     arrays.append(np.zeros((1, 1, 0), np.int64) if call.batches is None else call.batches.numpy())

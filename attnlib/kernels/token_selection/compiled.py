@@ -14,7 +14,7 @@ _WORK = 1 << 28  # numbers of S and K that the first call of a run reads: about 
 
 def advance(call: Call, threads: int) -> Recorded:
     """All steps of a call; runs are shared out among `threads` threads, which changes no number."""
-    recorded, loops = call.blank(), _build.loops(__file__)
+    recorded, loops = call.blank(), _build.loops(__file__, "_loops.py")
     state = call.values, call.weighted, call.prompt_norm_squared, call.kernel, call.head_scores, call.labels
     arrays = [x.numpy() for x in state]
     sizes, marks = call.step_sizes.numpy(), np.array(call.record, dtype=np.int64)

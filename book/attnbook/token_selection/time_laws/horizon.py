@@ -34,7 +34,7 @@ class _Flow(Recursion):
             return super().pull()
         c = forces(self.scores, g.head_scores, g.labels.observed).flatten(1)
         Sc = torch.empty_like(self._u)
-        _build.loops(__file__).add_and_multiply(*(x.numpy() for x in (self._S, left, right, c, Sc)))
+        _build.loops(__file__, "_loops.py").add_and_multiply(*(x.numpy() for x in (self._S, left, right, c, Sc)))
         return c, torch.bmm(g.kernel, c.unsqueeze(-1)).squeeze(-1), Sc
 
     def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
