@@ -14,6 +14,7 @@ LOOP = Loop("a loop")
 NARROW = Loop("a narrow loop", compiled=(F32,), triton=(F32,))
 ALL = ("numba", "llvmlite", "triton")
 COMPILED = ("numba", "llvmlite")
+INSTALL = "pip install 'attnlib[{}] @ git+https://github.com/attention-checked/attention-checked'"
 
 
 @pytest.fixture
@@ -93,22 +94,10 @@ def test_wrong_names_are_listed_with_the_right_ones(machine):
     ("implementation", "device", "dtype", "installed", "words"),
     [
         ("compiled", GPU, F32, ALL, "it runs on the CPU, and the tensors are on cuda"),
-        (
-            "compiled",
-            CPU,
-            F32,
-            (),
-            "numba is not installed: pip install 'attnlib[kernels] @ git+https://github.com/attention-checked/attention-checked'",
-        ),
+        ("compiled", CPU, F32, (), f"numba is not installed: {INSTALL.format('kernels')}"),
         ("compiled", CPU, F16, ALL, "it computes in float32 or float64, not float16"),
         ("triton", CPU, F32, ALL, "it runs on a CUDA device, and the tensors are on cpu"),
-        (
-            "triton",
-            GPU,
-            F32,
-            ("numba",),
-            "Triton is not installed: pip install 'attnlib[gpu] @ git+https://github.com/attention-checked/attention-checked'",
-        ),
+        ("triton", GPU, F32, ("numba",), f"Triton is not installed: {INSTALL.format('gpu')}"),
         ("triton", GPU, torch.bfloat16, ALL, "it computes in float32 or float64, not bfloat16"),
         ("triton", GPU, F64, ALL, "at most 8 heads fit"),
     ],

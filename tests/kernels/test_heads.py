@@ -157,32 +157,29 @@ def test_threads_and_other_runs_change_nothing(batch):
     assert torch.equal(alone[2].attention, whole[2].attention[:, 3:4])
 
 
+def pulled(value, logit, form, prepare=""):
+    """One head, one sample of label 1 with two orthonormal tokens a run: the gradient (R, 2, 2), v and p, and the attention."""
+    state = torch.stack([torch.stack([value, value]), torch.stack([logit, -logit])]).permute(2, 0, 1).contiguous()
+    velocity, one = torch.zeros_like(state), torch.ones_like(value)[:, None]
+    call = Call(
+        torch.eye(2).to(state).repeat(len(state), 1, 1), state, one, one.long() * 0, heads=1, signals=1, attention_map=maps.SOFTMAX,
+        value_step=1.0, attention_step=1.0, factors=torch.ones(1), prepare=prepare, momentum=0.5, velocity=velocity, record=[0],
+    )  # fmt: skip
+    seen = advance(call, implementation=form)
+    assert state.isfinite().all()
+    return velocity, seen.attention[0, :, 0, 0]  # the velocity of a first step is the gradient
+
+
 @pytest.mark.parametrize("form", [*BOTH, "triton"])
 def test_ends_of_the_numbers(form, triton_device):
     """Outputs and logits from far below to far above zero, on an orthonormal basis: each pull near its own value, then none."""
     where = {"dtype": torch.float64, "device": triton_device if form == "triton" else "cpu"}
     t = torch.tensor([-3e4, -800.0, -707.0, -40.0, 0.0, 40.0, 300.0, 707.0, 709.0, 3e4], **where)
-    gram, one = torch.eye(2, **where).expand(10, 2, 2).contiguous(), torch.ones(10, 1, **where)
-    classes = torch.zeros(10, 1, dtype=torch.int64, device=where["device"])
-
-    def moved(value, logit, prepare=""):
-        state = torch.stack([torch.stack([value, value]), torch.stack([logit, -logit])]).permute(2, 0, 1).contiguous()
-        before = state.clone()
-        call = Call(
-            gram, state, one, classes, heads=1, signals=1, attention_map=maps.SOFTMAX, value_step=1.0, attention_step=1.0,
-            factors=torch.ones(1), prepare=prepare, record=[0],
-        )  # fmt: skip
-        seen = advance(call, implementation=form)
-        assert state.isfinite().all()
-        return state - before, seen
-
-    zero = torch.zeros_like(t)
-    steps, seen = moved(zero, t / 2)
-    torch.testing.assert_close(seen.attention[0, :, 0, 0], torch.sigmoid(t), rtol=1e-12, atol=1e-307)
-    torch.testing.assert_close(2 * steps[:, 0, 0], torch.sigmoid(t), rtol=1e-12, atol=1e-307)  # pull 1/2
-    steps, _ = moved(t, zero, "joint")
-    length = steps.square().sum((1, 2)).sqrt()
-    torch.testing.assert_close(length[:8], torch.ones(8, **where), rtol=1e-9, atol=0)
+    gradient, attention = pulled(torch.zeros_like(t), t / 2, form)
+    torch.testing.assert_close(attention, torch.sigmoid(t), rtol=1e-12, atol=1e-307)
+    torch.testing.assert_close(-2 * gradient[:, 0, 0], torch.sigmoid(t), rtol=1e-12, atol=1e-307)  # pull 1/2
+    length = pulled(t, torch.zeros_like(t), form, "joint")[0].square().sum((1, 2)).sqrt()
+    torch.testing.assert_close(length[:8], torch.ones_like(t[:8]), rtol=1e-9, atol=0)
     assert (length[8:] == 0).all()
 
 
@@ -209,25 +206,13 @@ def test_probabilities_are_exact_relative_to_their_value(form, dtype):
     """Logit gaps and margins over the whole range of the exponential: weights and pulls right in their own digits, not beside 1."""
     reach = 80.0 if dtype == torch.float32 else 700.0
     t = torch.linspace(-reach, reach, 41, dtype=torch.float64).to(dtype)
-    gram, one = torch.eye(2, dtype=dtype).expand(41, 2, 2).contiguous(), torch.ones(41, 1, dtype=dtype)
-
-    def moved(value, logit):
-        state = torch.stack([torch.stack([value, value]), torch.stack([logit, -logit])]).permute(2, 0, 1).contiguous()
-        velocity = torch.zeros_like(state)
-        call = Call(
-            gram, state, one, torch.zeros(41, 1, dtype=torch.int64), heads=1, signals=1, attention_map=maps.SOFTMAX,
-            value_step=1.0, attention_step=1.0, factors=torch.ones(1), momentum=0.5, velocity=velocity, record=[0],
-        )  # fmt: skip
-        seen = advance(call, implementation=form)
-        return velocity.double(), seen.attention[0, :, 0, 0].double()  # the velocity of a first step is the gradient
-
     near = {"rtol": 2e-5 if dtype == torch.float32 else 1e-12, "atol": 0}
     zero, wide = torch.zeros_like(t), t.double()
-    gradient, attention = moved(zero, t / 2)
+    gradient, attention = (x.double() for x in pulled(zero, t / 2, form))
     torch.testing.assert_close(attention, torch.sigmoid(wide), **near)
     torch.testing.assert_close(-2 * gradient[:, 0, 0], torch.sigmoid(wide), **near)  # the pull at output zero is 1/2
     torch.testing.assert_close(-2 * gradient[:, 0, 1], torch.sigmoid(-wide), **near)
-    gradient, _ = moved(t, zero)
+    gradient = pulled(t, zero, form)[0].double()
     torch.testing.assert_close(-2 * gradient[:, 0, 0], torch.sigmoid(-wide), **near)  # weight 1/2
 
 

@@ -124,19 +124,8 @@ def test_calls_cover_all_once_and_grow_with_their_time(total: int, guess: int, s
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_the_command_keeps_what_was_trained_and_is_on_the_way_of_a_whole_one(tmp_path) -> None:
     """Stopped anywhere: to go on from there to the same end is `test_training`'s part."""
-    command = [
-        sys.executable,
-        "-m",
-        "attnlib",
-        "train",
-        "heads_1",
-        "--threads",
-        "2",
-        "--runs",
-        "2",
-        "-o",
-        str(tmp_path),
-    ]
+    words = "-m attnlib train heads_1 --threads 2 --runs 2 -o".split()
+    command = [sys.executable, *words, str(tmp_path)]
     file = tmp_path / "heads_1.safetensors"
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         while process.poll() is None and not (file.exists() and read_checkpoint(file)[1]["step"]):

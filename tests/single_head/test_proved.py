@@ -26,6 +26,7 @@ from attnlib.single_head import proved
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_error_of_scores
 from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
+from tests.bad_input import refusing
 
 # n, d, SNR, eta, beta d/n: all outcomes, kappa on both sides of 1, few and many dimensions, small and large steps.
 SETTINGS = [
@@ -295,24 +296,12 @@ def test_tiny_and_huge_steps_give_no_crash(step_size, eta):
         assert proved_outcome(SignalNoiseLaw(n, d, rho, eta), step_size).outcome in (*OUTCOMES, UNDECIDED)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"delta": 0.0},
-        {"delta": 1.0},
-        {"delta": 2.0},
-        {"delta": math.nan},
-        {"boxes": 0},
-        {"boxes": 10**6},
-        {"error": 0.5},
-        {"step_size": 0.0},
-        {"law": SignalNoiseLaw(4, 9, 1.0, tokens=3)},
-        {"law": StressedLaw(4, 9, 1.0)},
-    ],
-)
-def test_bad_arguments_are_refused(arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        proved_outcome(**{"law": SignalNoiseLaw(4, 9, 1.0), "step_size": 1.0} | arguments)
+test_bad_arguments_are_refused = refusing(
+    (proved_outcome, {"law": SignalNoiseLaw(4, 9, 1.0), "step_size": 1.0}, {
+        "delta": [0.0, 1.0, 2.0, math.nan], "boxes": [0, 10**6], "error": 0.5, "step_size": 0.0,
+        "law": [SignalNoiseLaw(4, 9, 1.0, tokens=3), StressedLaw(4, 9, 1.0)],
+    }),
+)  # fmt: skip
 
 
 def test_intervals_hold_the_exact_values(plain):
