@@ -76,7 +76,7 @@ INSIDE = {
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
     circuits.imbalance, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
     type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
-    ts.outputs, ot.Sample, st.Path, gram_module.check_gram, gram_module.join, proved.ProvedOutcome, device.one_thread, device.home,
+    ts.outputs, ot.Sample, st.Path, gram_module.join, proved.ProvedOutcome, device.one_thread, device.home,
 }  # fmt: skip
 MODULES_INSIDE = {
     "arrays",

@@ -189,11 +189,3 @@ def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, ru
         "scores_weighted": X @ (M @ v + extra[:m, m]),
         "direction_norm_squared": v @ v + extra[m, m],
     }
-
-
-def check_gram(gram: object) -> Gram:
-    """`gram` itself. Raises ValueError for anything else."""
-    if not isinstance(gram, Gram):
-        raise ValueError(f"gram must be a Gram; got {type(gram).__name__}: make one with draw_gram or gram_of")
-    checks.whole_number("runs", gram.runs, at_least=1)
-    return gram

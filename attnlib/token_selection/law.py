@@ -105,20 +105,13 @@ class TokenLaw:
     head_scale: float = 1.0  # |nu| |mu|
 
     def __post_init__(self) -> None:
-        checks.whole_number(
-            "n", self.n, at_least=1 if not self.balanced else 2, hint="balanced labels need both classes"
-        )
-        checks.whole_number(
-            "d", self.d, at_least=3, hint="two orthogonal signals and one direction of noise need d >= 3"
-        )
-        checks.whole_number("same_class_tokens", self.same_class_tokens, at_least=0)
-        roles = 2 + self.same_class_tokens
-        checks.whole_number(
-            "tokens",
-            self.tokens,
-            at_least=roles,
-            hint=f"one relevant, one confusing and same_class_tokens = {self.same_class_tokens} need {roles}",
-        )
+        least = 2 if self.balanced else 1
+        checks.whole_number("n", self.n, at_least=least, hint="balanced labels need both classes")
+        plane = "two orthogonal signals and one direction of noise need d >= 3"
+        checks.whole_number("d", self.d, at_least=3, hint=plane)
+        roles = 2 + checks.whole_number("same_class_tokens", self.same_class_tokens, at_least=0)
+        told = f"one relevant, one confusing and same_class_tokens = {self.same_class_tokens} need {roles}"
+        checks.whole_number("tokens", self.tokens, at_least=roles, hint=told)
         checks.positive_number("signal_norm", self.signal_norm)
         checks.probability("weak_signal", self.weak_signal)
         checks.positive_number("noise_std", self.noise_std)
@@ -195,9 +188,8 @@ class TokenLaw:
             each = range(first_run, first_run + runs)
             classes = np.stack([stream(seed, "labels", run).integers(0, 2, self.n) for run in each])
             true = torch.from_numpy(1.0 - 2.0 * classes)
-            flips = torch.from_numpy(
-                np.stack([stream(seed, "flips", run).random(self.n) for run in each]) < self.label_noise
-            )
+            uniforms = np.stack([stream(seed, "flips", run).random(self.n) for run in each])
+            flips = torch.from_numpy(uniforms < self.label_noise)
         return Labels(true, torch.where(flips, -true, true))
 
     def draw(self, seed: int, runs: int = 1, *, first_run: int = 0, device: str | torch.device = "cpu") -> Sample:
@@ -210,12 +202,8 @@ class TokenLaw:
             lambda n, runs, tokens, d: 16 * n * runs * tokens * d, n=self.n, runs=runs, tokens=self.tokens, d=self.d
         )
         labels = self.draw_labels(seed, runs, first_run=first_run)
-        noise = np.stack(
-            [
-                stream(seed, "noise", run).standard_normal((self.n, self.tokens, self.d))
-                for run in range(first_run, first_run + runs)
-            ]
-        )
+        shape, each = (self.n, self.tokens, self.d), range(first_run, first_run + runs)
+        noise = np.stack([stream(seed, "noise", run).standard_normal(shape) for run in each])
         tokens = torch.from_numpy(self.noise_std * noise)
         tokens[..., :2] += self.means(labels.true)
         labels = Labels(labels.true.to(device), labels.observed.to(device))

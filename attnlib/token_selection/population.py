@@ -165,16 +165,10 @@ def population_along(
     if not isinstance(rows, list) or not rows or not all(isinstance(row, int) and row in known for row in rows):
         raise ValueError(f"rows must choose some of the {len(moments)} recorded moments; got {rows!r}")
     on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
-    each = [
-        population(
-            trajectory.law,
-            on_signals[:, r],
-            norms[:, r],
-            count=count,
-            rng=stream(trajectory.seed, "test", trajectory.first_run + r),
-        )
-        for r in range(trajectory.runs)
-    ]
+    each = []
+    for r in range(trajectory.runs):
+        rng = stream(trajectory.seed, "test", trajectory.first_run + r)
+        each.append(population(trajectory.law, on_signals[:, r], norms[:, r], count=count, rng=rng))
     return Population(*(torch.stack(column, dim=1) for column in zip(*(vars(p).values() for p in each), strict=True)))
 
 

@@ -22,7 +22,7 @@ from attnlib.divergence import require_finite
 from attnlib.kernels import token_selection
 from attnlib.kernels.batches import in_batches
 from attnlib.kernels.token_selection import reference
-from attnlib.token_selection.gram import Gram, check_gram
+from attnlib.token_selection.gram import Gram
 from attnlib.token_selection.law import Labels, TokenLaw
 from attnlib.token_selection.model import loss, outputs
 
@@ -116,8 +116,9 @@ class Recursion:
     `trained`: "both", or "p" (W stays) for steps by `advance`.
     """
 
+    @checks.checked
     def __init__(self, gram: Gram, *, trained: str = "both") -> None:
-        self.gram, self.trained = check_gram(gram), checks.one_of("trained", trained, ("both", "p"))
+        self.gram, self.trained = gram, checks.one_of("trained", trained, ("both", "p"))
         runs, rows, N = gram.kernel.shape
         self._N, self._rows = N, rows
         new = gram.kernel.new_zeros
@@ -259,29 +260,22 @@ def train(
         (10, 100)
     """
     sizes, recorded = checked_steps(step_size, steps, record)
-    gram, device = check_gram(gram), gram.kernel.device
-    N, kept = gram.kernel.shape[2], len(recorded) if record is not None else 0
+    device, N, kept = gram.kernel.device, gram.kernel.shape[2], len(recorded) if record is not None else 0
     one = 8 * gram.runs * N
     limits.require_memory(lambda steps: one * max(kept, steps if record is None else 0), steps=steps, device=device)
     limits.require_time(lambda steps: 2 * steps * gram.runs * N * N, steps=steps, device=device)
-    numbers = gram.kernel.shape[2] * (gram.kernel.shape[1] + 2 * gram.kernel.shape[2] + 1)
+    state_bytes = gram.kernel.element_size() * N * (gram.kernel.shape[1] + 2 * N + 1)
     parts: list[Trajectory] = []
 
     def work(runs: slice) -> None:
         state = Recursion(gram.part(runs.start, runs.stop))
         parts.append(state.trajectory(recorded, state.run(sizes, recorded)))
 
-    in_batches(
-        work,
-        gram.runs,
-        bytes_per_run=_COPIES * numbers * gram.kernel.element_size(),
-        device=gram.kernel.device,
-        largest=_CHUNK if gram.kernel.device.type == "cpu" else None,
-    )
+    largest = _CHUNK if device.type == "cpu" else None
+    in_batches(work, gram.runs, bytes_per_run=_COPIES * state_bytes, device=device, largest=largest)
     path = join_runs(parts)
-    require_finite(
-        path.steps, path.first_run, path.scores, path.direction_on_signals, path.direction_norm_squared[..., None]
-    )
+    seen = path.scores, path.direction_on_signals, path.direction_norm_squared[..., None]
+    require_finite(path.steps, path.first_run, *seen)
     return path
 
 

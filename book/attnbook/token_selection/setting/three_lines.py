@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import torch
 
 from attnlib import checks
-from attnlib.token_selection.gram import Gram, check_gram
+from attnlib.token_selection.gram import Gram
 from attnlib.token_selection.model import forces
 
 Force = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
+@checks.checked
 def three_lines(gram: Gram, step_size: float, steps: int, *, second_order: float = 1.0) -> torch.Tensor:
     """Scores of the training tokens after 0 ... steps full-batch steps, (steps + 1, R, n, T).
 
@@ -33,7 +34,7 @@ def three_lines(gram: Gram, step_size: float, steps: int, *, second_order: float
     """
     alpha, steps = checks.positive_number("step_size", step_size), checks.whole_number("steps", steps, at_least=0)
     extra = checks.finite_number("second_order", second_order)
-    state = _Lines(check_gram(gram))
+    state = _Lines(gram)
     path = [state.tokens]
     for _ in range(steps):
         c = forces(state.tokens, gram.head_scores, gram.labels.observed).view(gram.runs, -1, 1)
@@ -84,6 +85,7 @@ class LongRun:
     signal_score: torch.Tensor  # v . mu, mean of the two classes: what fresh data see
 
 
+@checks.checked
 def long_run(gram: Gram, force: Force, *, steps: int, largest_move: float = 0.1, every: int = 10) -> LongRun:
     """Train with steps as long as the scores allow, with a given force. For comparison: `train_flow` is the one to use.
 
@@ -98,7 +100,7 @@ def long_run(gram: Gram, force: Force, *, steps: int, largest_move: float = 0.1,
     checks.whole_number("every", every, at_least=1)
     checks.whole_number("steps", steps, at_least=every)
     checks.positive_number("largest_move", largest_move)
-    state, time, rows = _Lines(check_gram(gram)), gram.kernel.new_zeros(gram.runs, 1, 1), []
+    state, time, rows = _Lines(gram), gram.kernel.new_zeros(gram.runs, 1, 1), []
     for step in range(steps + 1):
         c = force(state.tokens, gram.head_scores, gram.labels.observed).view(gram.runs, -1, 1)
         if step and step % every == 0:

@@ -14,7 +14,7 @@ from attnlib.kernels import _build
 from attnlib.kernels.dispatch import has_numba
 from attnlib.kernels.token_selection import reference
 from attnlib.kernels.token_selection.reference import Pull, forces
-from attnlib.token_selection.gram import Gram, check_gram
+from attnlib.token_selection.gram import Gram
 from attnlib.token_selection.training import Recursion, Trajectory
 
 
@@ -54,6 +54,7 @@ class FlowPath:
     done: torch.Tensor  # (R,), long
 
 
+@checks.checked
 @torch.inference_mode()  # no bookkeeping for autograd: a fifth of a small step's time
 def train_flow(
     gram: Gram,
@@ -75,7 +76,6 @@ def train_flow(
 
     All runs take their own steps in lockstep. Returns a `FlowPath`. Raises ValueError for a bad argument before any work.
     """
-    gram = check_gram(gram)
     checks.whole_number("steps", steps, at_least=1)
     checks.whole_number("record_every", record_every, at_least=1)
     delta = checks.positive_number("largest_move", largest_move)
