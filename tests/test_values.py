@@ -78,18 +78,9 @@ INSIDE = {
     type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
     ts.outputs, ot.Sample, st.Path, gram_module.join, proved.ProvedOutcome, device.one_thread, device.home,
 }  # fmt: skip
-MODULES_INSIDE = {
-    "arrays",
-    "checks",
-    "divergence",
-    "extras",
-    "kernels",
-    "limits",
-    "quadrature",
-    "single_head._loops",
-    "single_head.closed_form",
-    "single_head.model",
-}
+MODULES_INSIDE = set(
+    "arrays checks divergence extras kernels limits quadrature single_head._loops single_head.closed_form single_head.model".split()
+)
 
 
 def fields(made):

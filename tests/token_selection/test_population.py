@@ -49,10 +49,8 @@ def test_two_tokens_against_quadrature():
     from scipy.stats import norm
 
     law = TokenLaw(4, 50, 2, 2.0, weak_signal=0.5, same_class_tokens=0, noise_std=0.8, label_noise=0.5)
-    v, extra = (
-        torch.tensor([0.7, 0.7], dtype=torch.float64),
-        0.6,
-    )  # v . nu = 0: given the scores, gamma is independent of them
+    # v . nu = 0: given the scores, gamma is independent of them
+    v, extra = torch.tensor([0.7, 0.7], dtype=torch.float64), 0.6
     ours = population(law, v, v @ v + extra, count=400_000, rng=stream(0, "test"))
     nu = law.head_norm
     gap_mean, gap_std = 0.7 * 2.0 * (1 - 0.5), 0.8 * math.sqrt(2 * (0.98 + extra))

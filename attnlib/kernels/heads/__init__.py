@@ -20,16 +20,8 @@ _LOOP = Loop("training of attention heads", package=__name__)
 _WIDEST = 46_340  # vectors of a basis in the GPU program, which counts a matrix's numbers in 32 bits
 # What the compiled form knows by name, in the order of the numbers in `_loops`.
 KINDS = (
-    "softmax",
-    "sparsemax",
-    "entmax-1.5",
-    "hardmax",
-    "linearised softmax",
-    "sigmoid",
-    "half plus",
-    "linear",
-    "ReLU",
-)
+    "softmax", "sparsemax", "entmax-1.5", "hardmax", "linearised softmax", "sigmoid", "half plus", "linear", "ReLU",
+)  # fmt: skip
 PREPARATIONS = ("", "joint", "blocks")
 _TENSORS = {
     "gram": Declared("R q q", "square"),
