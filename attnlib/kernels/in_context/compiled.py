@@ -6,6 +6,7 @@ processes). `reference` says what is computed, `prompt_stream` from which random
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -22,6 +23,7 @@ _LANES = 16
 _WORK = 1 << 28  # numbers of tokens that heads read in a first call: about a twentieth of a second
 
 
+@functools.cache
 def _compiled(d: int) -> ModuleType:
     return _build.module(f"in_context_d{d}", source(d))
 
