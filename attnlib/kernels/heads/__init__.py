@@ -51,7 +51,6 @@ class Recorded:
     attention: Tensor
 
 
-@checks.checked
 @dataclass(frozen=True)
 class Call:
     """Arguments of `attnlib.kernels.heads.advance`, which says what is computed of them.
@@ -104,6 +103,8 @@ class Call:
         if not factors.isfinite().all():
             raise ValueError("factors must be finite; got nan or infinity")
         signals = checks.whole_number("signals", self.signals, at_least=1)
+        if not isinstance(self.attention_map, AttentionMap):
+            raise ValueError(f"attention_map must be one of attnlib.single_head.maps; got {self.attention_map!r}")
         table = {name: wants for name, wants in _TENSORS.items() if name != "batches" or self.batches is not None}
         given = {name: getattr(self, name) for name in table}
         if self.velocity is None and isinstance(self.coefficients, Tensor):
