@@ -166,8 +166,8 @@ def choose(
         asked = os.environ.get(VARIABLE) or None
         if asked is not None:
             checks.one_of(VARIABLE, asked, IMPLEMENTATIONS)
-        fastest = ("triton", "compiled") if device.type == "cuda" else ("compiled",)
-        order = (*filter(None, [asked]), *fastest, "reference")
+        fastest = "triton" if device.type == "cuda" else "compiled"
+        order = (*filter(None, [asked]), fastest, "reference")
         chosen = next(name for name in order if not obstacle(name))
     key, kind = (loop.name, chosen, str(device), str(dtype)), str(dtype).removeprefix("torch.")
     if key not in _ran:
