@@ -6,8 +6,8 @@ from pathlib import Path
 
 from nbformat import NotebookNode
 
-from bookkit.claims import read_checks
 from bookkit.editions.leaks import strings
+from bookkit.ledger.records import checks_of
 from bookkit.pages.one_page import code_cells
 from bookkit.pages.parameters import parse_parameters
 
@@ -184,7 +184,7 @@ def folded(cell: NotebookNode) -> bool:
 
 def one_thing(notebook: NotebookNode, words: int = 2000, claims: int = 12) -> list[str]:
     """So many visible words and claims at most. A formula is one word; code, and what is folded, does not count."""
-    found = {"visible words": (visible_words(notebook), words), "claims": (len(read_checks(notebook)), claims)}
+    found = {"visible words": (visible_words(notebook), words), "claims": (len(checks_of(notebook)), claims)}
     return [f"{number} {what}, {limit} are allowed" for what, (number, limit) in found.items() if number > limit]
 
 

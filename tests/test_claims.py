@@ -7,7 +7,9 @@ import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bookkit import claims
-from bookkit.claims import CLAIMS_TYPE, ClaimSet, Source, Verdict, read_checks
+from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.ledger.records import checks_of
+from bookkit.results import CLAIMS_TYPE
 from bookkit.rules import agrees, exactly
 from bookkit.sharpness import of_record
 from bookkit.verdicts import by_number, shortened
@@ -95,7 +97,7 @@ def test_records_survive_json_and_a_notebook(family, monkeypatch):
     claims.verdict_table(family.check(torch.ones(3)))
     payload = json.loads(json.dumps(shown["payload"], allow_nan=False))
     output = new_output("display_data", data={CLAIMS_TYPE: payload, "text/plain": shown["text"]})
-    records = read_checks(new_notebook(cells=[new_code_cell("1"), new_code_cell("2", outputs=[output])]))
+    records = checks_of(new_notebook(cells=[new_code_cell("1"), new_code_cell("2", outputs=[output])]))
     assert [record["id"] for record in records] == ["X1", "X2"]
     assert records[0]["source"] == "paper"
     control = records[0]["negative_control"]

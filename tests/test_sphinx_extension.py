@@ -11,8 +11,8 @@ import torch
 
 from bookkit import book, rules
 from bookkit.formulas.drawing import element, mathml
-from bookkit.ledger.records import CLAIMS_TYPE
 from bookkit.pages.one_page import KERNELSPEC, LANGUAGE_INFO
+from bookkit.results import CLAIMS_TYPE
 from tests.tiny_book import make_book, page_text, write
 
 # One white pixel.

@@ -7,13 +7,12 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from bookkit import claims
 from bookkit.pages import tolerances
 from bookkit.pages.catalogue import UserError, find_pages
 from bookkit.pages.stability import Measurement, measure
 from bookkit.pages.stored_outputs import compare_outputs, json_leaves, units_apart
 from bookkit.pages.tolerances import Tolerance, Tolerances, derive, path_beside, read, standing, too_wide
-from bookkit.results import RESULTS_TYPE
+from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
 from tests.house import ROOT
 
 PAGES = find_pages(ROOT)
@@ -26,7 +25,7 @@ def results(**values) -> dict:
 
 def claim(measured: str, **numbers) -> dict:
     record = {"id": "C8", "verdict": "holds", "draws": 20, "measured": measured, "numbers": numbers}
-    return new_output("display_data", data={claims.CLAIMS_TYPE: [record], "text/plain": f"C8 holds {measured}"})
+    return new_output("display_data", data={CLAIMS_TYPE: [record], "text/plain": f"C8 holds {measured}"})
 
 
 def printed(text: str) -> dict:
@@ -162,7 +161,6 @@ def test_a_changed_count_name_or_word_is_a_fault(other, told: str) -> None:
 
 
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
-    assert tolerances.CLAIMS_TYPE == claims.CLAIMS_TYPE
     notebook = tmp_path / "01_page.ipynb"
     assert read(notebook) == tolerances.NONE
     known = Tolerances(

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from bookkit import DISTRIBUTION
-from bookkit.results import plain, publish, read
+from bookkit.results import CLAIMS_TYPE, plain, publish
 from bookkit.rules import Evidence, NothingToMeasure
 from bookkit.sharpness import Mean
 from bookkit.verdicts import by_number, html_table, text_table
 
 Judge = Callable[[Any, float], Evidence]
-CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"
 
 
 class Verdict(StrEnum):
@@ -218,8 +216,3 @@ def verdict_table(results: Sequence[Check]) -> None:
         raise ValueError("verdict_table needs at least one check; got none")
     records = by_number([result.as_record() for result in results])
     publish(CLAIMS_TYPE, records, text_table(records), html_table(records))
-
-
-def read_checks(notebook: Any) -> list[dict[str, Any]]:
-    """The check records of an executed notebook, in order."""
-    return [record for payload in read(notebook, CLAIMS_TYPE) for record in payload]

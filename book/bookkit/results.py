@@ -10,6 +10,7 @@ from typing import Any
 
 from bookkit import DISTRIBUTION
 
+CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"
 RESULTS_TYPE = f"application/vnd.{DISTRIBUTION}.results+json"
 
 

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self
 from bookkit.widths import LEVEL, POWER, binomial_tail, least_share, seen_shift, student
 
 End = float | None  # of an interval; None where it has none there
+ACCEPTED = ("holds", "not contradicted")  # verdicts of what no rule refused
 COARSE, SHORT = 0.1, 0.05  # a factor, points of a share
 # By chance alone, with twenty seeds, in two of ten thousand claims; less than SHARED in four. With five seeds in one of
 # thirty and one of eleven: then the verdict is less sharp than it could be, not sharper.

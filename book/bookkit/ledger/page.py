@@ -38,9 +38,10 @@ from bookkit.ledger.records import (
     source_line,
 )
 from bookkit.ledger.replicated import Standing, ledger, standings
-from bookkit.ledger.sizes import ACCEPTED, group_of, size_of
+from bookkit.ledger.sizes import group_of, size_of
 from bookkit.ledger.words import control_words, number_lines, rule_words, sharpness_words, signs, verdict_words
 from bookkit.map.graph import rendered_map
+from bookkit.sharpness import ACCEPTED
 from bookkit.sphinx.html_elements import element, tag
 from bookkit.verdicts import BADGES
 

@@ -17,10 +17,9 @@ import nbformat
 
 from bookkit.pages import tolerances
 from bookkit.pages.catalogue import UserError, find_root, one_line
-from bookkit.pages.tolerances import CLAIMS_TYPE
-from bookkit.results import read
+from bookkit.results import CLAIMS_TYPE, read
 from bookkit.settings import Part, settings
-from bookkit.sharpness import of_record, too_coarse
+from bookkit.sharpness import ACCEPTED, of_record, too_coarse
 
 LEDGER = "book/ledger"  # the page to which permalinks lead
 # What every record says in words.
@@ -95,7 +94,7 @@ def _page_checks(path: Path, changed: int) -> list[dict[str, Any]]:
 
 
 def checks_of(notebook: Any) -> list[dict[str, Any]]:
-    """As `bookkit.claims.read_checks`, which would import torch for the sake of a table."""
+    """The check records of an executed notebook, in order."""
     payloads = read(notebook, CLAIMS_TYPE)
     return [record for payload in payloads for record in (payload if isinstance(payload, list) else [payload])]
 
@@ -237,7 +236,7 @@ def problems(records: list[dict]) -> list[str]:
 
 def _unsharp(record: dict) -> Iterator[str]:
     """What a claim must say of its own sharpness, and does not."""
-    if record["verdict"] not in ("holds", "not contradicted") or "negative_control" not in record:
+    if record["verdict"] not in ACCEPTED or "negative_control" not in record:
         return
     parts, control = of_record(record), record["negative_control"]
     if not parts:

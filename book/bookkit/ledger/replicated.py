@@ -116,7 +116,7 @@ def level_problem(records: Iterable[Mapping[str, Any]]) -> str:
 
 def sentence(records: Iterable[Mapping[str, Any]], known: Mapping[str, Standing]) -> str:
     """On the claims among `records` that were judged at fresh seeds; empty where none was."""
-    found = [standing.counts for r in records if (standing := known.get(r["id"])) and standing.counts]
+    found = _replicated(records, known)
     if not found:
         return ""
     total, seeds = counts.tally(found), _seeds(found)
@@ -125,6 +125,10 @@ def sentence(records: Iterable[Mapping[str, Any]], known: Mapping[str, Standing]
         f"at {seeds} fresh seeds {total.judged} verdicts on {total.claims} claims, {other} of them unexpected "
         f"(by chance at most {total.expected:.2g} on average)"
     )
+
+
+def _replicated(records: Iterable[Mapping[str, Any]], known: Mapping[str, Standing]) -> list[counts.Counts]:
+    return [each for r in records if (standing := known.get(r["id"])) and (each := standing.counts)]
 
 
 def _seeds(found: Iterable[counts.Counts]) -> str:
@@ -159,7 +163,7 @@ def _answer(records: list[dict[str, Any]], ask: str) -> str:
     known = standings()
     if not ask:
         return sentence(records, known) or "not judged at fresh seeds yet"
-    found = [each for r in records if (standing := known.get(r["id"])) and (each := standing.counts)]
+    found = _replicated(records, known)
     total = counts.tally(found)
     numbers = {
         "claims": str(total.claims),

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from bookkit.sharpness import of_record, resolutions
+from bookkit.sharpness import ACCEPTED, of_record, resolutions
 
-ACCEPTED = ("holds", "not contradicted")
 # The chips of the ledger's form, and the rows of the table: a name, and up to which coarseness it goes.
 ROWS = {
     "exact": 1e-9,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 
-from bookkit.sharpness import of_record, resolutions
+from bookkit.sharpness import ACCEPTED, of_record, resolutions
 
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -39,7 +39,7 @@ def control_words(record: dict) -> str:
 
 def sharpness_words(record: dict) -> str:
     """What the rule could have seen, where the claim holds: "to 3 %"; empty for other verdicts."""
-    if record["verdict"] not in ("holds", "not contradicted"):
+    if record["verdict"] not in ACCEPTED:
         return ""
     return "; ".join(each.words for each in resolutions(of_record(record)))
 

@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from bookkit.pages.tolerances import CLAIMS_TYPE, FLOOR, NONE, Tolerances, address
-from bookkit.results import RESULTS_TYPE
+from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, address
+from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
 
 TEXT_RELATIVE = 1e-3
 DATA = (RESULTS_TYPE, CLAIMS_TYPE)  # outputs whose text forms repeat their JSON

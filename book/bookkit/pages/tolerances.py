@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bookkit import DISTRIBUTION
 from bookkit.pages.catalogue import UserError
-from bookkit.results import RESULTS_TYPE
+from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
 
-CLAIMS_TYPE = f"application/vnd.{DISTRIBUTION}.claims+json"  # of `bookkit.claims`; a test holds the two together
 EPSILON = 2.0**-52
 FLOOR = 1e-12  # two numbers below this are equal: rounding noise around zero
 LEAST = 1e-9  # relative; sums of a few million terms, on machines that were not tried

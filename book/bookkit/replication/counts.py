@@ -15,7 +15,7 @@ from scipy.special import pdtrc
 
 from bookkit.files import one_line_each, written_aside
 from bookkit.pages.catalogue import UserError, one_line
-from bookkit.sharpness import Part, of_record, pooled
+from bookkit.sharpness import ACCEPTED, Part, of_record, pooled
 from bookkit.widths import LEDGER
 
 FILE = "book/replication.json"
@@ -129,13 +129,8 @@ def _measured(record: Mapping[str, Any]) -> list[Any]:
 
 def _count(records: Sequence[Mapping[str, Any]], fingerprint: str, fresh: bool) -> Counts:
     # One page's draws may be too few to decide what its rule accepts; that is no unexpected verdict, for all draws are judged together.
-    accepted = ("holds", "not contradicted")
-    found = [
-        record["verdict"]
-        for record in records
-        if record["expected"] not in accepted or record["verdict"] not in accepted
-    ]
-    other = [verdict for verdict in found if verdict != records[0]["expected"]]
+    verdicts, expected = [record["verdict"] for record in records], records[0]["expected"]
+    other = [verdict for verdict in verdicts if verdict != expected and not {verdict, expected} <= set(ACCEPTED)]
     number, low, high = _range(records)
     return Counts(
         page=records[0]["page"],
