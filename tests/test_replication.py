@@ -177,6 +177,7 @@ def test_counts_of_a_claim_at_five_seeds() -> None:
         counts.count([_run(), _run(id="D2")], {"D1": "abc", "D2": "abc"})
     found = counts.count([_run(outside, expected=outside)], {"D1": ""})["D1"]
     assert (found.as_expected, found.outside) == (1, 0)
+    assert counts.count([_run("not contradicted"), _run("fails")], {"D1": ""})["D1"].as_expected == 1
 
 
 def _share(inside: int, **more: object) -> list[dict]:
