@@ -48,6 +48,7 @@ def test_bernoulli_labels_are_independent_coins():
     labels = law.draw_labels(0, 200)
     count = 50 * 200
     assert abs(labels.noisy.double().mean() - 0.3) < 4 * math.sqrt(0.21 / count)
+    assert sorted(labels.true.unique().tolist()) == sorted(labels.observed.unique().tolist()) == [-1, 1]
     assert abs(labels.true.mean()) < 4 / math.sqrt(count)
     assert labels.noisy.sum(1).unique().numel() > 5
 
