@@ -83,10 +83,11 @@ class _Clock:
 
     def time(self, way: Floats) -> Floats:
         """At a distance `way` from the start, along the path."""
-        bounces, before, back, whole = self.bounces[..., None], way < self.turn, self._back, self._to_turn
-        ahead = (np.where(bounces, back[0], back[1]), np.where(bounces, back[1], back[0]))
-        rest = _time(self.base, *back, self.g, np.maximum(self.turn - way, 0))
-        return np.where(before, whole - rest, whole + _time(self.base, *ahead, self.g, np.maximum(way - self.turn, 0)))
+        s2, r2 = self._back
+        after = way > self.turn
+        reverse = (self.bounces | ~after)[..., None]
+        rest = _time(self.base, np.where(reverse, s2, r2), np.where(reverse, r2, s2), self.g, np.abs(way - self.turn))
+        return self._to_turn + np.where(after, rest, -rest)
 
     def state(self, way: Floats) -> tuple[Floats, Floats, Floats]:
         """v, k, q there."""
@@ -172,7 +173,16 @@ def escape_time(start: Heads, rates: object) -> torch.Tensor:
 
 def _at(clock: _Clock, time: Floats) -> tuple[Floats, Floats, Floats]:
     """The heads at a time before their escape."""
-    way = _bisect(np.zeros_like(clock.value), clock.turn + clock.length, lambda at: clock.time(at) > time, 45)
+    low, high = np.zeros_like(clock.value), clock.turn + clock.length
+    way = np.where(time > 0, high / 2, 0)
+    for _ in range(60):
+        late = clock.time(way) - time
+        low, high = np.where(late > 0, low, way), np.where(late > 0, way, high)
+        # The speed of the clock is |v|: a step of Newton's method, or half of what is left where it leads outside.
+        newton = way - late * np.abs(clock.state(way)[0])
+        before, way = way, np.where((low <= newton) & (newton <= high), newton, (low + high) / 2)
+        if (np.abs(way - before) <= 1e-10 * high).all():
+            break
     return clock.state(way)
 
 
