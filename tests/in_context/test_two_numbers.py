@@ -16,7 +16,7 @@ from attnbook.in_context.optimum import (
     pair_valley,
     risk_landscape,
 )
-from attnbook.in_context.reduced import reduced_moments, reduced_risk, reduced_risk_per_batch
+from attnbook.in_context.reduced import line_moments, reduced_moments, reduced_risk, reduced_risk_per_batch
 from attnbook.in_context.two_numbers_per_head.claims import CLAIMS, _bounded
 from attnbook.in_context.two_numbers_per_head.study import (
     dense_risk_per_batch,
@@ -88,6 +88,16 @@ def test_moments_and_direct_risk_are_two_ways_to_one_number():
     torch.testing.assert_close(value[1].item(), 3.0)
     assert error[1] == 0
     assert error[0] == pytest.approx(direct.std().item() / math.sqrt(8), rel=1e-6)
+
+
+@pytest.mark.parametrize("signs", [(1.0,), (1.0, -1.0)])
+def test_models_apart_have_the_risks_of_models_together(signs):
+    law, omega, mu = RegressionLaw(3, 11, 0.4), torch.tensor([0.3, 0.05, 9.0]).double(), 0.7
+    draws = {"prompts": 2000, "seed": 5, "role": "search"}
+    gain, overlap = line_moments(omega, law, pair=len(signs) == 2, **draws)
+    signs = torch.tensor(signs, dtype=torch.float64)
+    direct = reduced_risk_per_batch(omega[:, None] * signs, mu * signs.expand(3, -1), law, **draws)
+    torch.testing.assert_close(law.d - 2 * mu * gain + mu**2 * overlap, direct, rtol=1e-9, atol=1e-9)
 
 
 def test_a_very_sharp_head_copies_the_label_of_the_nearest_example():

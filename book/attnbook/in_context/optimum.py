@@ -11,17 +11,17 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from attnbook.in_context.closed_form import debiased_gd_optimal_risk
-from attnbook.in_context.reduced import ReducedMoments, mean_and_error, reduced_moments, reduced_risk
+from attnbook.in_context.reduced import ReducedMoments, line_moments, mean_and_error, reduced_moments, reduced_risk
 from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.in_context.law import RegressionLaw
 
-_ONE, _PAIR = (1.0,), (1.0, -1.0)
 _FINE = 9  # omegas of a local search
 _SEARCH_PROMPTS = 40_000
 
@@ -90,13 +90,13 @@ def one_head_optimum(law: RegressionLaw, *, prompts: int = _SEARCH_PROMPTS, seed
     Raises ValueError for a law that is not isotropic with zero mean, a length below 2 or a bad count.
     """
     checks.whole_number("length", law.length, at_least=2, hint="with one example omega does nothing")
-    return _line_search(law, _ONE, prompts, seed)
+    return _line_search(law, 1, prompts, seed)
 
 
 def pair_optimum(law: RegressionLaw, *, prompts: int = _SEARCH_PROMPTS, seed: int = 0) -> Optimum:
     """The best pair (omega, -omega, mu, -mu), omega > 0. Raises ValueError as `one_head_optimum`."""
     checks.whole_number("length", law.length, at_least=2, hint="with one example a pair always predicts zero")
-    return _line_search(law, _PAIR, prompts, seed)
+    return _line_search(law, 2, prompts, seed)
 
 
 def pair_valley(law: RegressionLaw, omega: object, *, prompts: int = _SEARCH_PROMPTS, seed: int = 0) -> Valley:
@@ -104,23 +104,15 @@ def pair_valley(law: RegressionLaw, omega: object, *, prompts: int = _SEARCH_PRO
     omega = torch.as_tensor(omega, dtype=torch.float64)
     if not (omega > 0).all():
         raise ValueError(f"omega must be > 0 for the positive head of a pair; got {omega.min().item():g}")
-    signs = torch.tensor(_PAIR, dtype=torch.float64)
-    mu, risks = [], []
-    for part in omega.split(6):  # pairs of different omega need no common moments
-        both = torch.cat((part, -part))
-        search, test = (
-            reduced_moments(both, law, prompts=prompts, seed=seed, role=role) for role in ("search", "test")
-        )
-        for k in range(len(part)):
-            heads = [k, k + len(part)]
-            gain, overlap = _project(search.gain.mean(0)[heads], search.at(heads).overlap.mean(0), signs)
-            mu.append(gain / overlap)
-            risks.append(test.at(heads).risk_per_batch(mu[-1] * signs))
-    risk, error = mean_and_error(torch.stack(risks, 1))
+    gain, overlap = line_moments(omega, law, pair=True, prompts=prompts, seed=seed, role="search")
+    mu = gain.mean(0) / overlap.mean(0)
+    gain, overlap = line_moments(omega, law, pair=True, prompts=prompts, seed=seed)
+    risks = _risk(law, gain, overlap, mu)
+    risk, error = mean_and_error(risks)
     lowest = int(risk.argmin())
-    below, below_error = mean_and_error(torch.stack([one - risks[lowest] for one in risks], 1))
+    below, below_error = mean_and_error(risks - risks[:, lowest, None])
     best = float(debiased_gd_optimal_risk(law))
-    return Valley(omega, torch.stack(mu), risk, error, risk - best, below, below_error)
+    return Valley(omega, mu, risk, error, risk - best, below, below_error)
 
 
 @checks.checked
@@ -129,14 +121,13 @@ def risk_landscape(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Risk on a grid of omega (P,) and mu (Q,): value and standard error, both (P, Q). One head, or the pair with both signs."""
     omega, mu = (torch.as_tensor(values, dtype=torch.float64) for values in (omega, mu))
-    signs = torch.tensor(_PAIR if pair else _ONE, dtype=torch.float64)
-    values = []
-    for part in omega.split(16):
-        moments = reduced_moments(torch.cat([sign * part for sign in signs]), law, prompts=prompts, seed=seed)
-        for k in range(len(part)):
-            heads = [k + len(part) * h for h in range(len(signs))]
-            values.append(moments.at(heads).risk_per_batch(mu[:, None] * signs))
-    return mean_and_error(torch.stack(values, 1))
+    gain, overlap = line_moments(omega, law, pair=pair, prompts=prompts, seed=seed)
+    return mean_and_error(_risk(law, gain[..., None], overlap[..., None], mu))
+
+
+def _risk(law: RegressionLaw, gain: torch.Tensor, overlap: torch.Tensor, mu: torch.Tensor) -> torch.Tensor:
+    """Risks of `line_moments` at mu."""
+    return law.d * law.beta_std**2 - 2 * mu * gain + mu**2 * overlap
 
 
 def free_optimum(
@@ -213,21 +204,16 @@ def _solve(overlap: torch.Tensor, gain: torch.Tensor) -> torch.Tensor:
     return solution
 
 
-def _project(gain: torch.Tensor, overlap: torch.Tensor, signs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Moments (..., K), (..., K, K) of heads whose mu are one number times their signs."""
-    return gain @ signs, torch.einsum("j,...jk,k->...", signs, overlap, signs)
-
-
-def _line_search(law: RegressionLaw, pattern: tuple[float, ...], prompts: int, seed: int) -> Optimum:
-    """Best omega of heads (pattern x omega, pattern x mu): a coarse grid, then a polynomial through nine close omegas."""
-    signs = torch.tensor(pattern, dtype=torch.float64)
+def _line_search(law: RegressionLaw, heads: int, prompts: int, seed: int) -> Optimum:
+    """Best omega of a head or a pair: a coarse grid, then a polynomial through nine close omegas."""
+    draws: dict[str, Any] = {"pair": heads == 2, "seed": seed, "role": "search"}
     coarse = torch.as_tensor(np.geomspace(0.01, 6.0, 27)) / math.sqrt(law.d / 5)
-    gain, overlap = _line(law, coarse, signs, max(prompts // 5, 200), seed)
+    gain, overlap = line_moments(coarse, law, prompts=max(prompts // 5, 200), **draws)
     at = int((gain.mean(0) ** 2 / overlap.mean(0)).argmax())
     centre, width = coarse[at].item(), 1.3
     for _ in range(8):
         fine = centre * torch.as_tensor(np.geomspace(1 / width, width, _FINE))
-        gain, overlap = _line(law, fine, signs, prompts, seed)
+        gain, overlap = line_moments(fine, law, prompts=prompts, **draws)
         omega, mu = _vertex(fine, gain.mean(0), overlap.mean(0))
         if fine[1] < omega < fine[-2]:
             break
@@ -240,19 +226,9 @@ def _line_search(law: RegressionLaw, pattern: tuple[float, ...], prompts: int, s
     ]
     spread = torch.tensor(left, dtype=torch.float64)
     errors = ((spread - spread.mean(0)) ** 2).sum(0).mul((batches - 1) / batches).sqrt()
+    signs = torch.tensor([1.0, -1.0], dtype=torch.float64)[:heads]
     risk, risk_error = reduced_risk(omega * signs, mu * signs, law, prompts=2 * prompts, seed=seed)
-    return Optimum(omega, mu, risk.item(), errors[0].item(), errors[1].item(), risk_error.item(), len(pattern))
-
-
-def _line(
-    law: RegressionLaw, omega: torch.Tensor, signs: torch.Tensor, prompts: int, seed: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """gain, overlap (batches, P) of heads (signs x omega_p) with mu in proportion to the signs."""
-    moments = reduced_moments(
-        torch.cat([sign * omega for sign in signs]), law, prompts=prompts, seed=seed, role="search"
-    )
-    places = torch.arange(len(omega))[:, None] + len(omega) * torch.arange(len(signs))  # (P, heads)
-    return _project(moments.gain[:, places], moments.overlap[:, places[:, :, None], places[:, None, :]], signs)
+    return Optimum(omega, mu, risk.item(), errors[0].item(), errors[1].item(), risk_error.item(), heads)
 
 
 def _vertex(omega: torch.Tensor, gain: torch.Tensor, overlap: torch.Tensor) -> tuple[float, float]:

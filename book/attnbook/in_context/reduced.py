@@ -99,7 +99,7 @@ def reduced_moments(
     share = law.d - 1 + law.noise_variance
 
     def integrand(radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        weights = torch.softmax(both_signs[:, None] * (radius[:, None] * scores)[:, None, :], -1)  # (m, 2 kinds, L)
+        weights = _softmax(both_signs, radius, scores)  # (m, 2 kinds, L)
         seen = torch.einsum("mkl,ml->mk", weights, scores)
         overlap = seen[:, :, None] * seen[:, None, :] + share * (weights @ weights.mT)
         # -g at omega is g at -omega: the other sign of g is already there.
@@ -113,6 +113,33 @@ def reduced_moments(
     means = means * law.beta_std**2
     gain, overlap = means[:, : len(omega)], means[:, len(omega) :].reshape(batches, len(omega), len(omega))
     return ReducedMoments(omega, gain, overlap, law.d * law.beta_std**2)
+
+
+def line_moments(
+    omega: torch.Tensor, law: RegressionLaw, *, pair: bool, prompts: int, seed: int, role: str = "test"
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """gain and overlap (batches, P) of P models apart from each other: one head of each omega, or omega and -omega with opposite mu.
+
+    They are quadratic forms in one number: risk = s^2 d - 2 mu gain + mu^2 overlap. Raises ValueError as `reduced_moments`.
+    """
+    omega, count = _finite("omega", omega, 1), len(omega)
+    size = _check(law, prompts, BATCHES, role)
+
+    def form(weights: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen = (weights @ scores[:, :, None])[..., 0]
+        return seen, seen**2 + (law.d - 1 + law.noise_variance) * (weights**2).sum(-1)
+
+    def integrand(radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        weights, others = _softmax(omega, radius, scores), _softmax(-omega, radius, scores)  # (m, P, L)
+        if pair:  # the same for both signs of g
+            seen, overlap = form(weights - others, scores)
+        else:
+            (seen, overlap), (back, again) = form(weights, scores), form(others, scores)
+            seen, overlap = (seen - back) / 2, (overlap + again) / 2
+        return torch.cat((radius[:, None] * seen, overlap), 1)
+
+    means = _batch_means(integrand, law, size, BATCHES, seed, role, 2 * count, 4 * count * law.length) * law.beta_std**2
+    return means[:, :count], means[:, count:]
 
 
 def reduced_risk(omega: object, mu: object, law: RegressionLaw, **draws: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -154,10 +181,9 @@ def reduced_risk_per_batch(
         def integrand(
             radius: torch.Tensor, scores: torch.Tensor, w: torch.Tensor = w, m: torch.Tensor = m
         ) -> torch.Tensor:
-            logits = w[:, :, None] * (radius[:, None] * scores)[:, None, None, :]  # (prompts, models, heads, L)
             value = torch.zeros(len(radius), len(w), dtype=torch.float64)
             for sign in (1, -1):
-                weight = torch.einsum("mphl,ph->mpl", torch.softmax(sign * logits, -1), m)
+                weight = torch.einsum("mphl,ph->mpl", _softmax(sign * w, radius, scores), m)
                 seen = sign * torch.einsum("mpl,ml->mp", weight, scores)
                 value += (radius[:, None] - seen) ** 2 + (law.d - 1 + law.noise_variance) * (weight**2).sum(-1)
             return value / 2
@@ -205,6 +231,16 @@ def _check(law: RegressionLaw, prompts: int, batches: int, role: str) -> int:
             "use the conditional Monte Carlo of attnlib.in_context.risk"
         )
     return -(-prompts // batches)
+
+
+def _softmax(omega: torch.Tensor, radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    """softmax_i(omega r g_i) for omega (...) and prompts (m,), (m, L): (m, ..., L)."""
+    shape = (-1, *[1] * omega.ndim)
+    slope = radius.reshape(shape) * omega
+    low, high = (slope * ends.reshape(shape) for ends in torch.aminmax(scores, dim=-1))
+    weights = slope[..., None] * scores.reshape(*shape, scores.shape[-1])
+    weights.sub_(torch.maximum(low, high)[..., None]).exp_()
+    return weights.div_(weights.sum(-1, keepdim=True))
 
 
 def _reduced_prompts(
