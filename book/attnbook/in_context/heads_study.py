@@ -7,6 +7,7 @@ than prompts alone. Source: measured here, with formulas derived in the theory c
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -22,6 +23,7 @@ from attnlib.in_context.training import History
 
 ACTIVE = 0.05  # a head with |mu| below this is a dummy
 SHARP = 0.5  # a head with |omega| above this is sharp
+_REDUCED_PROMPTS = 8000
 _LATE = 5  # records over which the end is averaged
 
 
@@ -43,7 +45,7 @@ def sharp_risk(
 
     Raises ValueError for a law that is not isotropic with zero mean or circuits of another dimension.
     """
-    plain = _two_number_risk(circuits.omega, circuits.mu, law, seed)
+    plain = reduced_risk(circuits.omega, circuits.mu, law, prompts=_REDUCED_PROMPTS, seed=seed)
     return _with_the_rest(plain, circuits, law, prompts, seed)
 
 
@@ -62,16 +64,6 @@ def _with_the_rest(
         spreads.append(rest.var() / prompts)
     rest, spread = (torch.stack(values).reshape(lead) for values in (means, spreads))
     return plain[0] + rest, (plain[1].square() + spread).sqrt()
-
-
-def _two_number_risk(
-    omega: torch.Tensor, mu: torch.Tensor, law: RegressionLaw, seed: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`reduced_risk` of heads (..., H), model by model: the same draws and numbers in little memory."""
-    pairs = zip(omega.reshape(-1, omega.shape[-1]), mu.reshape(-1, mu.shape[-1]), strict=True)
-    found = [reduced_risk(*pair, law, prompts=8000, seed=seed) for pair in pairs]
-    risk, error = (torch.stack(values).reshape(omega.shape[:-1]) for values in zip(*found, strict=True))
-    return risk, error
 
 
 def merged_pair(omega: torch.Tensor, mu: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,10 +122,11 @@ def ends_of(history: History, *, prompts: int = 2000, seed: int = 0) -> Ends:
     """Judge the averaged ends of a training."""
     circuits, law = average_circuits(history), history.experiment.law
     omega, mu = circuits.omega, circuits.mu
-    plain = _two_number_risk(omega, mu, law, seed)
+    draws: dict[str, Any] = {"prompts": _REDUCED_PROMPTS, "seed": seed}
+    plain = reduced_risk(omega, mu, law, **draws)
     risk, error = _with_the_rest(plain, circuits, law, prompts, seed)
     two_omega, two_mu = merged_pair(omega, mu)
-    merged, off = (_two_number_risk(factor * two_omega, two_mu, law, seed)[0] for factor in (1.0, 1.1))
+    merged, off = (reduced_risk(factor * two_omega, two_mu, law, **draws)[0] for factor in (1.0, 1.1))
     return Ends(history.experiment.heads, omega, mu, risk, error, plain[0], merged, off, untrapped(history))
 
 
