@@ -48,7 +48,8 @@ def test_two_panels_with_one_axis_for_both() -> None:
     assert image.size == pytest.approx((2 * sides["width"], 2 * sides["height"]), abs=2)
     (one, other), down = zip(*json.loads(image.text[KEY]), strict=True)
     assert [len(one), len(other)] == [1, 2]
-    assert down[0] == down[1]
+    (top, under), (_, bottom) = down[1]
+    assert down[0] == [[top, bottom]]
     whole = stacked(image)
     assert whole is not None
     height = (whole.height - GAP) // 2
@@ -56,8 +57,9 @@ def test_two_panels_with_one_axis_for_both() -> None:
     assert [present(upper), present(lower)] == [{PALETTE[0]}, {PALETTE[1]}]
     labels = other[0][1] - other[0][0]
     strips = [np.asarray(part.convert("L"))[:, :labels] for part in (upper, lower)]
-    np.testing.assert_array_equal(*strips)
+    np.testing.assert_array_equal(*(strip[: under - top] for strip in strips))
     assert (strips[0] < 128).any()  # numbers and the label
+    assert (strips[1][under - top :] == 255).all()  # not half a number of the other panel's x axis
     # Behind the strip the frame comes at once: the two were one line of pixels.
     dark = (np.asarray(lower.convert("L"))[:, labels : labels + 24] < 100).mean(0)
     assert dark.max() > 0.5
@@ -66,11 +68,29 @@ def test_two_panels_with_one_axis_for_both() -> None:
 def test_four_panels_have_numbers_on_both_sides() -> None:
     image, _ = drawn(2, 2, sharex=True, sharey=True)
     places = json.loads(image.text[KEY])
-    assert [(len(across), len(down)) for across, down in places] == [(1, 2), (2, 2), (1, 1), (2, 1)]
+    assert [(len(across), len(down)) for across, down in places] == [(1, 2), (2, 2), (1, 1), (2, 2)]
     whole = stacked(image)
     assert whole is not None
     assert present(whole) == set(PALETTE)
     assert max(whole.size) > max(image.size)
+
+
+def test_a_panel_has_the_title_of_its_column_and_the_whole_of_each_number() -> None:
+    figure, axes = plt.subplots(2, 2, figsize=(6, 3), dpi=100, layout="constrained", sharex=True, sharey=True)
+    axes[0, 0].set(xlim=(0, 1000), xticks=[0, 1000], ylim=(0, 1), ylabel="loss")
+    axes[1, 1].set(ylabel="risk")
+    for title, each in zip(("one", "other"), axes[0], strict=True):
+        each.set_title(title)
+    image = Image.open(BytesIO(png(figure)[0]))
+    plt.close(figure)
+    places, pixels = json.loads(image.text[KEY]), np.asarray(image.convert("L"))
+    for (upper, _), (lower, down) in zip(places[:2], places[2:], strict=True):
+        (left, right), (top, bottom) = lower[-1], down[0]
+        assert upper[-1][1] == right  # as wide as the numbers below, of which the last stands out
+        assert (pixels[top:bottom, left:right] < 128).any()  # the title
+        assert (pixels[[top, bottom], left:right] == 255).all()  # and nothing else
+    borrowed = places[3][0][0]
+    assert borrowed[0] > places[1][0][0][0]  # numbers without the label "loss": this panel has one of its own
 
 
 def test_what_stands_alone_is_not_cut() -> None:

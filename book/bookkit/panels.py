@@ -62,11 +62,21 @@ def _panels(figure: Figure) -> list[tuple[list, list]]:
         for column, twins in row.items():
             left, _, right, _ = _around(*(boxes[each] for each in twins))
             across, down, one = [[left, right]], [[top, bottom]], twins[0]
+            column_axes = [line[column][0] for line in rows.values() if column in line]
+            below = [each for each in column_axes if not _lacks(each, "x")]
             if _lacks(one, "y") and not _lacks(first, "y"):
-                across.insert(0, [boxes[first][0], _edge(figure, first, "y")])
-            below = [line[column][0] for line in rows.values() if column in line and not _lacks(line[column][0], "x")]
+                # The numbers of the first panel; its label, too, where this panel has none of its own. No numbers stand below them.
+                label = first.yaxis.label.get_window_extent().x1 / figure.dpi
+                start = label if first.get_ylabel() and one.get_ylabel() else boxes[first][0]
+                across.insert(0, [start, _edge(figure, first, "y")])
+                if not _lacks(one, "x"):
+                    down = [[top, _edge(figure, one, "x")], [_edge(figure, one, "x"), bottom]]
             if _lacks(one, "x") and below:
                 down.append([_edge(figure, below[-1], "x"), boxes[below[-1]][1]])
+                across[-1] = [min(left, boxes[below[-1]][0]), max(right, boxes[below[-1]][2])]  # numbers stand out
+            if column_axes[0].get_title() and not one.get_title():
+                title = column_axes[0].title.get_window_extent()
+                down.insert(0, [title.y1 / figure.dpi + MARGIN / 2, title.y0 / figure.dpi - MARGIN / 2])
             found.append((across, down))
     around = [*figure.legends, *([figure._suptitle] if figure._suptitle else [])]
     for left, bottom, right, top in (_box(figure, each) for each in around):
@@ -95,7 +105,10 @@ def _lacks(axes: Any, name: str) -> bool:
 
 def _edge(figure: Figure, axes: Any, name: str) -> float:
     """Where the numbers of an axis end, in inches: the marks belong to the frame."""
-    marks = max((tick.get_tick_padding() for tick in getattr(axes, f"{name}axis").get_major_ticks()), default=0.0) / 72
+    marks = (
+        max((tick.get_tick_padding() for tick in getattr(axes, f"{name}axis").get_major_ticks()), default=0.0) / 72
+        + 0.005
+    )
     inner = axes.get_window_extent()
     return (inner.x0 if name == "y" else inner.y0) / figure.dpi - marks
 
@@ -109,11 +122,11 @@ def stacked(image: Image) -> Image | None:
     parts, pixels = [], image.convert("RGB")
     for across, down in json.loads(image.info[KEY]):
         size = sum(b - a for a, b in across), sum(b - a for a, b in down)
-        part, y = Images.new("RGB", size, "white"), 0
-        for row, (top, bottom) in enumerate(down):
+        part, y, own = Images.new("RGB", size, "white"), 0, max(down, key=lambda ends: ends[1] - ends[0])
+        for top, bottom in down:
             x = 0
-            for column, (left, right) in enumerate(across):
-                if row == 0 or column == len(across) - 1:  # where both axes are borrowed, their corner is empty
+            for left, right in across:
+                if [top, bottom] == own or [left, right] == across[-1]:  # beside what is borrowed stands nothing
                     part.paste(pixels.crop((left, top, right, bottom)), (x, y))
                 x += right - left
             y += bottom - top
