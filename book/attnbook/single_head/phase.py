@@ -2,8 +2,9 @@ r"""Phase diagrams of two steps: accuracy and the exact clean error in every cel
 
 Two steps need little of a training set: the Gram matrix of its noise tokens, the classes, and who is flipped. A draw fixes the noise, the
 classes and one uniform number per sample; a label is flipped where its uniform is below $\eta$. So at fixed $(n, d)$ one draw serves every
-$(\rho, \eta, \beta)$, and all cells together are a few matrix products $\Xi\,(\Xi^\top C)$ with one column of $C$ per cell. Each cell
-gets the very numbers of `summarise` for its law and seed.
+$(\rho, \eta, \beta)$, and all cells together are a few matrix products $\Xi\,(\Xi^\top C)$ with one column of $C$ per cell. In
+Bartlett's coordinates of $\Xi$ two dimensions above n differ on the diagonal only, and share these products. Each cell gets the very
+numbers of `summarise` for its law and seed.
 
 Cells of a diagram share their draws (*common random numbers*): boundaries are smooth, neighbouring cells are not independent, and an
 interval must come from resampling draws, not cells.
@@ -19,8 +20,7 @@ import torch
 
 from attnbook.files import rising, write_arrays
 from attnbook.single_head.phase_cells import two_step_cells
-from attnlib import checks
-from attnlib.gaussian import bartlett_rows
+from attnlib import checks, limits
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
@@ -145,12 +145,13 @@ def phase_diagram(plan: PhasePlan, *, draws: int = 10, seed: int = 0, errors: bo
 
 
 def _chunks(plan: PhasePlan, draws: int) -> Iterator[list[tuple[int, np.ndarray]]]:
-    """Lists of units (draw, flat indices of cells with one n and d), about _CHUNK_CELLS cells each."""
-    _, group = np.unique(np.stack([plan.n.ravel(), plan.d.ravel()]), axis=1, return_inverse=True)
+    """Lists of units (draw, flat indices of cells with one n and one rank of the noise), about _CHUNK_CELLS cells each."""
+    n, d = plan.n.ravel(), plan.d.ravel()
+    _, group = np.unique(np.stack([n, np.minimum(n, d - 2)]), axis=1, return_inverse=True)
     units, size = [], 0
     for label in range(group.max() + 1):
         cells = np.flatnonzero(group.ravel() == label)
-        width = max(1, min(_CHUNK_CELLS, _BLOCK // int(plan.n.flat[cells[0]])))
+        width = max(1, min(_CHUNK_CELLS, _BLOCK // int(n[cells[0]])))
         for draw in range(draws):
             for first in range(0, len(cells), width):
                 units.append((draw, cells[first : first + width]))
@@ -164,15 +165,11 @@ def _chunks(plan: PhasePlan, draws: int) -> Iterator[list[tuple[int, np.ndarray]
 
 def _compute(plan: PhasePlan, units, seed: int, errors: bool, outcome: dict[str, np.ndarray]) -> None:
     """Two steps in every unit, then one integration for all of them; results go into `outcome` (cells, draws)."""
-    fresh, last = [], (None, None)
+    fresh = []
     for draw, cells in units:
-        n, d = int(plan.n.flat[cells[0]]), int(plan.d.flat[cells[0]])
-        if last[0] != (n, d, draw):
-            last = (n, d, draw), _draw(seed, draw, n, d)
-        settings = (
-            torch.as_tensor(getattr(plan, k).ravel()[cells]) for k in ("signal_norm", "label_noise", "step_size")
-        )
-        result = two_step_cells(*last[1], *settings)
+        n, d, *settings = (getattr(plan, name).ravel()[cells] for name in _SETTINGS)
+        *drawn, diagonal = _draw(seed, draw, int(n[0]), d)
+        result = two_step_cells(*(torch.as_tensor(part) for part in (*drawn, *settings, diagonal)))
         for name in _OUTCOMES[:-1]:
             outcome[name][cells, draw] = getattr(result, name).numpy()
         fresh.append(result.fresh)
@@ -184,12 +181,21 @@ def _compute(plan: PhasePlan, units, seed: int, errors: bool, outcome: dict[str,
             first += len(cells)
 
 
-def _draw(seed: int, run: int, n: int, d: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Noise, classes and the uniforms behind the flips: the streams of `SignalNoiseLaw.draw`, before eta and rho are chosen."""
-    noise = bartlett_rows(stream(seed, "noise", run), n, d - 2)
-    classes = stream(seed, "labels", run).integers(0, 2, n)
-    uniforms = stream(seed, "flips", run).random(n)
-    return torch.as_tensor(noise), torch.as_tensor(classes), torch.as_tensor(uniforms)
+def _draw(seed: int, run: int, n: int, d: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Noise below its diagonal, classes, the uniforms behind the flips, and the diagonals (rank, K) for K dimensions of one rank.
+
+    The streams of `SignalNoiseLaw.draw`, before eta and rho are chosen: `bartlett_rows` draws the diagonal last.
+    """
+    rng, dims, dim_of_cell = stream(seed, "noise", run), *np.unique(d - 2, return_inverse=True)
+    rank = min(n, int(dims[0]))
+    limits.require_memory(lambda n, rank: 8 * n * rank, n=n, rank=rank)
+    noise, diagonals = np.tril(rng.standard_normal((n, rank)), -1), []
+    state = rng.bit_generator.state
+    for dim in dims:
+        rng.bit_generator.state = state
+        diagonals.append(np.sqrt(rng.chisquare(dim - np.arange(rank))))
+    classes, uniforms = stream(seed, "labels", run).integers(0, 2, n), stream(seed, "flips", run).random(n)
+    return noise, classes, uniforms, np.stack(diagonals, 1)[:, dim_of_cell]
 
 
 # --- the file ---------------------------------------------------------------------------------------------------

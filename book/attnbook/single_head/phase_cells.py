@@ -1,4 +1,4 @@
-r"""Two steps from zero in many settings at once, on one training set.
+r"""Two steps from zero in many settings at once, on one training set, or on one in several dimensions.
 
 The closed forms of `two_steps` need the noise tokens only through products $\Xi(\Xi^\top C)$ with one column of coefficients per setting.
 """
@@ -13,7 +13,7 @@ from attnlib.single_head.population import FreshScores
 
 @dataclass(frozen=True)
 class Cells:
-    """Two steps on one training set in K cells: all (K,) but `fresh`, whose tensors are (K, 2)."""
+    """Two steps in K cells: all (K,) but `fresh`, whose tensors are (K, 2)."""
 
     train_accuracy_step1: torch.Tensor
     train_accuracy: torch.Tensor
@@ -33,6 +33,7 @@ def two_step_cells(
     signal_norm: torch.Tensor,
     label_noise: torch.Tensor,
     step_size: torch.Tensor,
+    diagonal: torch.Tensor | None = None,
 ) -> Cells:
     r"""Two steps from zero for K settings on one training set, by the closed forms of `two_steps` in coefficient space.
 
@@ -41,6 +42,7 @@ def two_step_cells(
         classes: (n,) whole numbers, 0 holds mu_1, 1 holds mu_2.
         uniforms: (n,) in [0, 1); label i is flipped in a cell where uniforms[i] < label_noise.
         signal_norm, label_noise, step_size: (K,), one entry per cell.
+        diagonal: (min(n, m), K), added to that of `noise`: Bartlett's matrices of two dimensions above n differ there only.
 
     Works with the noise itself, not with its Gram matrix: norms of $\Pi v$ and $\Pi p$ are then exact also when n exceeds d.
     Raises ValueError on bad shapes.
@@ -53,6 +55,10 @@ def two_step_cells(
     checks.tensor("signal_norm", signal_norm, ("K",), like=noise)
     for name, value in (("label_noise", label_noise), ("step_size", step_size)):
         checks.tensor(name, value, tuple(signal_norm.shape), like=noise)
+    q = min(noise.shape)
+    if diagonal is None:
+        diagonal = noise.new_zeros(q, len(signal_norm))
+    checks.tensor("diagonal", diagonal, (q, len(signal_norm)), like=noise)
     true = 1.0 - 2.0 * classes.to(noise.dtype)
     flipped = uniforms[:, None] < label_noise  # (n, K)
     y = torch.where(flipped, -true[:, None], true[:, None])
@@ -62,8 +68,18 @@ def two_step_cells(
     def per_sample(of_signals: torch.Tensor) -> torch.Tensor:  # (2, K) -> (n, K), by the sample's class
         return of_signals[classes]
 
+    def at_noise(vector: torch.Tensor) -> torch.Tensor:  # (m, K) -> (n, K), products with the noise tokens
+        found = noise @ vector
+        found[:q] += diagonal * vector[:q]
+        return found
+
+    def combined(coefficients: torch.Tensor) -> torch.Tensor:  # (n, K) -> (m, K), sum of the noise tokens
+        found = noise.mT @ coefficients
+        found[:q] += diagonal * coefficients[:q]
+        return found
+
     v1_signal = unit * rho2 * (of_class @ y)  # (2, K), v_1 . mu_k
-    v1_noise = unit * (noise @ (noise.mT @ y))  # (n, K), v_1 . xi_i
+    v1_noise = unit * at_noise(combined(y))  # (n, K), v_1 . xi_i
     at_signal = per_sample(v1_signal)
     margins1 = y * (at_signal + v1_noise) / 2
     preference = y * (at_signal - v1_noise)
@@ -71,10 +87,9 @@ def two_step_cells(
     v_coefficients = unit * (1 + 2 * slopes) * y
     p_coefficients = unit * slopes * preference  # of u_i; that of xi_i is the negative
     v_signal, p_signal = rho2 * (of_class @ v_coefficients), rho2 * (of_class @ p_coefficients)
-    v_noise, p_noise = noise.mT @ v_coefficients, -(noise.mT @ p_coefficients)  # (m, K)
-    at_noise = noise @ v_noise
-    attention = torch.sigmoid(per_sample(p_signal) - noise @ p_noise)
-    margins2 = y * (attention * per_sample(v_signal) + (1 - attention) * at_noise)
+    v_noise, p_noise = combined(v_coefficients), -combined(p_coefficients)  # (m, K)
+    attention = torch.sigmoid(per_sample(p_signal) - at_noise(p_noise))
+    margins2 = y * (attention * per_sample(v_signal) + (1 - attention) * at_noise(v_noise))
 
     # Scaled first: on fitted samples g_i may be 1e-175, and the squares in a norm would vanish.
     largest = p_noise.abs().amax(dim=0)
