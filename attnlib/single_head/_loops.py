@@ -25,7 +25,8 @@ except ModuleNotFoundError:
 
 ULP, TINY, INF = 2.0**-52, 5e-324, math.inf
 EXP, SLACK = 8 * ULP, 1 + 1e-12
-FITS_AND_ERRS_LESS, FITS_AND_ERRS_MORE, MISSES_FLIPPED, MISSES_CLEAN, NOTHING = range(5)
+# Not Python's numbers, which numba takes for literals: each has its own compilation of what it is an argument of.
+FITS_AND_ERRS_LESS, FITS_AND_ERRS_MORE, MISSES_FLIPPED, MISSES_CLEAN, NOTHING = np.arange(5)
 TAILS = 25  # one-sided events that all samples share
 # Shares of the failure probability: of those events, of the range of z, of the flipped samples, of the clean ones.
 SHARED, WIDE, FLIPPED, CLEAN = 0.25, 0.05, 0.3, 0.4
@@ -612,6 +613,13 @@ def mass(n, box, own, sums, start, support):
 
 
 @_jit
+def put(row, values):
+    """row[:] = values, without numba's message on shapes, which takes seconds to compile."""
+    for k in range(len(row)):
+        row[k] = values[k]
+
+
+@_jit
 def sampled(c, points, law, known, tables):
     """What would be proved at points spread over the likely counts: the outcome of most, how many have each, the first with each."""
     own, sums, start, support = law
@@ -629,7 +637,7 @@ def sampled(c, points, law, known, tables):
         box = np.array([m, m, m - 2 * one, m - 2 * one, n - m - 2 * two, n - m - 2 * two])
         outcome = judge(c, classes_of(n, box, support), NOTHING, known, tables)[0]
         if found[outcome] == 0:
-            first[outcome] = box
+            put(first[outcome], box)
         found[outcome] += 1
     return found[:NOTHING].argmax(), found, first
 
@@ -654,13 +662,15 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
     aim, found, first = sampled(c, points, law, known, tables)
     boxes, chance, kept = np.empty((8 * limit + 8, 6), np.int64), np.zeros(8 * limit + 8), np.empty((limit, 2))
     live, proved, good, used, heaviest = 0, 0.0, 0, 0, 0.0
-    worst = first[NOTHING if found[NOTHING] or found[aim] == points else np.argsort(found[:NOTHING])[-2]].copy()
+    others = found.copy()
+    others[aim] = 0
+    worst = first[NOTHING if found[NOTHING] or found[aim] == points else others.argmax()].copy()
     weight = min(0.35 * (0.5 / max(eta, 1e-9) - 1), 1.2)  # of the size of a class: many flips know little of it
     half, top, reachable = (n + 1) // 2, (n + 1) // 2 + len(own) - 1, 0.0
     if found[aim] >= 0.8 * needed * points:
         # One box of all likely counts: size of the larger class, clean less flipped samples of it and of the other.
         low, high = half - 2 * support[1], top - 2 * support[0]
-        boxes[0] = np.array([half, top, low, high, n - top - 2 * support[3], n - half - 2 * support[2]])
+        put(boxes[0], np.array([half, top, low, high, n - top - 2 * support[3], n - half - 2 * support[2]]))
         live, chance[0] = 1, mass(n, boxes[0], own, sums, start, support)
         reachable = chance[0]
     while live and used < limit and proved < needed <= reachable:
@@ -668,11 +678,12 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
         j, used = chance[:live].argmax(), used + 1
         box, likely = boxes[j].copy(), chance[j]
         live -= 1
-        boxes[j], chance[j] = boxes[live], chance[live]
+        put(boxes[j], boxes[live])
+        chance[j] = chance[live]
         outcome, exponent, _, _, _, _, _ = judge(c, classes_of(n, box, support), aim, known, tables)
         if outcome == aim:
             proved += likely
-            kept[good] = exponent, likely
+            kept[good, 0], kept[good, 1] = exponent, likely
             good += 1
             continue
         sides = (weight * (box[1] - box[0]), float(box[3] - box[2]), float(box[5] - box[4]))
@@ -680,15 +691,17 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
         if longest == 0:
             reachable -= likely
             if likely > heaviest:
-                heaviest, worst[:] = likely, box
+                heaviest = likely
+                put(worst, box)
             continue
         first_part = live
-        boxes[live], live = box, live + 1
+        put(boxes[live], box)
+        live += 1
         for side in range(3):  # in two along each side that is not much shorter than the longest
             if sides[side] >= longest / 2:
                 for k in range(first_part, live):
                     middle = (boxes[k, 2 * side] + boxes[k, 2 * side + 1]) // 2
-                    boxes[live] = boxes[k]
+                    put(boxes[live], boxes[k])
                     boxes[k, 2 * side + 1], boxes[live, 2 * side] = middle, middle + 1
                     live += 1
         # Parts that are possible stay.
@@ -696,8 +709,9 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
         for k in range(first_part, last):
             likely = mass(n, boxes[k], own, sums, start, support)
             if likely > 0:
-                boxes[live], chance[live] = boxes[k], likely
+                put(boxes[live], boxes[k])
+                chance[live] = likely
                 live += 1
     if heaviest == 0 and live:
-        worst[:] = boxes[chance[:live].argmax()]
+        put(worst, boxes[chance[:live].argmax()])
     return aim, proved, kept[:good], found, worst, judge(c, classes_of(n, worst, support), NOTHING, known, tables)
