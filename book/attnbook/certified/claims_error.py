@@ -18,7 +18,7 @@ TABLES = {"V3": [partial(hard_heads.whole_family, family) for family in _SINGLE]
 
 @ERROR_CLAIMS.claim("V1", wrong=next_digit(LADDER[-1][1]), box="thm-cert-error", uses="thm-exact-error")
 def five_errors(study: ErrorStudy, constant: float) -> Evidence:
-    r"""clean errors from one half to below $10^{-16000}$
+    r"""clean errors from one half to less than a number with 16 000 zeros behind its point
     $\log_{10}$ of the error of five heads, whose numbers are on the page, is $-0.301030458$, $-1.968471246$, $-80.89230280$, $-4243.674021$
     and $-16206.52031$, each to all digits shown
     wrong: the last digit of the last number is off by one"""

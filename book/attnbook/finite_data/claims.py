@@ -68,7 +68,7 @@ def transition(study: Study, constant: float) -> Evidence:
     $1-\kappa$ or up to ten per cent more
     regime: $d=64$, exponents between $\alpha=25$ and $100$
     wrong: the three exponents exchanged in a circle, and a level of $0.9(1-\kappa)$
-    coarse: at these $\alpha$ the formula's own exponent for $\kappa=1$ is 0.57, and $d=64$ lowers it to 0.51"""
+    coarse: at these α the formula's own exponent for κ = 1 is 0.57, and d = 64 lowers it to 0.51"""
 
     def exponent(pairs: torch.Tensor) -> float:
         short, long = pairs.mean(0).tolist()

@@ -67,4 +67,4 @@ def draw_softmax(figure: Any, pair: tuple[Softmax, Softmax]) -> None:
             axes.plot(found.path.times, found.path.loss[run], color=COLOURS["measured"], linewidth=1.4, label=label)
         axes.set(xlabel="time $t$", title=title)
     panels[0].set(ylabel="loss", ylim=(0, 1.08))
-    panels[1].legend(loc=(0.02, 0.72))
+    panels[1].legend(loc="lower left")

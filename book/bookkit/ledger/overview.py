@@ -9,7 +9,7 @@
 
 import html
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -56,7 +56,9 @@ class Filter(SphinxDirective):
         records = records_for(self.env, None, self.get_location())
         part_names = dict.fromkeys(record["part"] for record in records)
         words = {VERDICTS[record["verdict"]][0]: verdict_words(record) for record in records}
-        words |= {_paper(part_name): _paper_label(part_name) for part_name in part_names}
+        words |= {
+            _paper(name): _paper_label([n for n in part_names if _paper(n) == _paper(name)]) for name in part_names
+        }
         chips = {  # in the order in which they stand, and of each record the one that it belongs to
             "paper": (map(_paper, part_names), [_paper(record["part"]) for record in records]),
             "verdict": ([short for short, _, _ in VERDICTS.values()], [VERDICTS[r["verdict"]][0] for r in records]),
@@ -85,9 +87,11 @@ def _paper(part_name: str) -> str:
     return part_of(part_name).paper or "none"
 
 
-def _paper_label(part_name: str) -> str:
-    part = part_of(part_name)
-    return f"{part.number} · {part.paper or 'no paper'}".removeprefix(" · ")
+def _paper_label(part_names: Sequence[str]) -> str:
+    """The parts that check one paper, or none."""
+    parts = [part_of(name) for name in part_names]
+    numbers = ", ".join(part.number for part in parts if part.number)
+    return f"{numbers} · {parts[0].paper or 'no paper'}".removeprefix(" · ")
 
 
 def _chips(name: str, values: Iterable[str], counts: Counter[str], words: dict[str, str]) -> str:
