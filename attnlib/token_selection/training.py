@@ -133,6 +133,11 @@ class Recursion:
         self.time = new(runs)
 
     @property
+    def state(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """What steps change in place: u (R, 2 + 3 N + 1), S (R, 2 + 3 N + 1, N) and |p|^2 (R,)."""
+        return self._u, self._S, self.prompt_norm_squared
+
+    @property
     def scores(self) -> torch.Tensor:
         """(R, n, T): z of the training tokens (a view)."""
         scores: torch.Tensor = self._u[:, : self._N].unflatten(1, (self.gram.law.n, self.gram.law.tokens))
@@ -179,8 +184,7 @@ class Recursion:
 
     def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
         """One step of gradient descent; `step_size` may differ from run to run, (R,)."""
-        state = self._u, self._S, self.prompt_norm_squared
-        reference.step(*state, self.pull() if pull is None else pull, step_size, self.trained)
+        reference.step(*self.state, self.pull() if pull is None else pull, step_size, self.trained)
         self.time = self.time + step_size
 
     def run(self, step_sizes: Sequence[float], recorded: tuple[int, ...]) -> list[Snapshot]:
@@ -190,9 +194,9 @@ class Recursion:
         """
         if self.trained != "both":
             raise ValueError(f'trained must be "both" here; got {self.trained!r}: make the steps with advance')
-        g, state = self.gram, (self._u, self._S, self.prompt_norm_squared)
+        g = self.gram
         sizes = torch.tensor(step_sizes, dtype=torch.float64, device="cpu")
-        call = token_selection.Call(*state, g.kernel, g.head_scores, g.labels.observed, sizes, recorded)
+        call = token_selection.Call(*self.state, g.kernel, g.head_scores, g.labels.observed, sizes, recorded)
         times = list(itertools.accumulate(step_sizes, lambda time, size: time + size, initial=self.time))
         rows: list[Snapshot] = []
         done = 0
@@ -201,22 +205,21 @@ class Recursion:
             marks = recorded[first : first + _MOMENTS]
             seen = token_selection.advance(call.piece(done, marks))
             done = marks[-1]
-            norms = self._norm_squared(seen.values.movedim(0, 1)).mT
-            for mark, u, norm, pi in zip(marks, seen.values, norms, seen.prompt_norm_squared, strict=True):
-                scores = u[:, : self._N].reshape(g.head_scores.shape)
-                rows.append((times[mark], scores, u[:, self._N : self._rows], norm, pi))
+            rows += self.rows([times[mark] for mark in marks], seen.values, seen.prompt_norm_squared)
         self.time = times[-1]
         return rows
 
     def snapshot(self) -> Snapshot:
         """A row of a `Trajectory`: time, scores, v on the signals, |v|^2, |p|^2, as copies."""
-        return (
-            self.time.clone(),
-            self.scores.clone(),
-            self.direction_on_signals.clone(),
-            self.direction_norm_squared,
-            self.prompt_norm_squared.clone(),
-        )
+        return self.rows([self.time.clone()], self._u[None].clone(), self.prompt_norm_squared[None].clone())[0]
+
+    def rows(self, times: Iterable[torch.Tensor], values: torch.Tensor, norms: torch.Tensor) -> list[Snapshot]:
+        """A row like `snapshot` for each of M moments, from their times, the probes' values (M, R, P) and |p|^2 (M, R)."""
+        shape, directions = self.gram.head_scores.shape, self._norm_squared(values.movedim(0, 1)).mT
+        return [
+            (time, u[:, : self._N].reshape(shape), u[:, self._N : self._rows], norm, pi)
+            for time, u, norm, pi in zip(times, values, directions, norms, strict=True)
+        ]
 
     def trajectory(self, steps: Sequence[int], rows: Sequence[Snapshot]) -> Trajectory:
         """The kept snapshots, taken after `steps` steps, as a `Trajectory`."""

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from attnbook.token_selection.setting.descent import gradient_descent
+from attnbook.token_selection.time_laws import horizon
 from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib.token_selection.gram import Gram, draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Start, TokenLaw
@@ -132,6 +133,18 @@ def test_flow_steps_are_gradient_descent():
     moves = path.scores.diff(dim=0).abs().amax((1, 2, 3))
     assert moves.max() < 0.12
     assert moves[10:].median() == pytest.approx(0.1, rel=0.1)
+
+
+def test_long_flows_are_those_of_the_readable_step(monkeypatch):
+    """Twenty decades: forces of samples that have selected their token keep all digits."""
+    gram = draw_gram(TokenLaw(6, 3000, 4, 8.0, label_noise=0.34), 1, 2)
+    fast = train_flow(gram, steps=1200, record_every=50).trajectory
+    monkeypatch.setattr(horizon, "has_numba", lambda: False)
+    readable = train_flow(gram, steps=1200, record_every=50).trajectory
+    assert fast.time[-1].min() > 1e20
+    torch.testing.assert_close(fast.time, readable.time, rtol=1e-9, atol=0)
+    torch.testing.assert_close(fast.scores, readable.scores, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(fast.direction_norm_squared, readable.direction_norm_squared, rtol=1e-9, atol=0)
 
 
 def test_flow_stops_where_it_is_told():

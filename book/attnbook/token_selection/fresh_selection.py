@@ -8,6 +8,7 @@ Source: derived in the theory chapter of Part II. numpy, float64.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -19,6 +20,13 @@ from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
 
 _GUMBEL_STEP = 0.4  # trapezoid of an analytic integrand: error below 1e-9
+
+
+@functools.cache
+def _normal_nodes(count: int) -> tuple[Floats, Floats]:
+    """Nodes and weights of a mean over N(0, 1)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / math.sqrt(2 * math.pi)
 
 
 def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_variance: float) -> Floats:
@@ -39,8 +47,7 @@ def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_v
     spread = math.sqrt(score_variance)
     kinds, kind, count = np.unique(law.signal_share().numpy(), axis=0, return_inverse=True, return_counts=True)
     mean = kinds @ np.array([own, other])
-    g, weight = np.polynomial.hermite_e.hermegauss(min(200, 24 + math.ceil(40 * spread)))
-    weight = weight / math.sqrt(2 * math.pi)
+    g, weight = _normal_nodes(min(200, 24 + math.ceil(40 * spread)))
     w = np.arange(mean.min() - 4 - 8 * spread, mean.max() + 34 + 8 * spread, _GUMBEL_STEP)
     arrival = np.exp(np.clip(mean[:, None, None] + spread * g - w[:, None], -700, 700))  # (kinds, w, g)
     below = np.exp(-arrival)
@@ -73,12 +80,12 @@ def hard_selection(discrimination: float, law: TokenLaw) -> Floats:
     """
     D = checks.finite_number("discrimination", discrimination)
     share = law.signal_share().sum(-1).numpy()
-    x, weight = np.polynomial.hermite_e.hermegauss(160)
+    x, weight = _normal_nodes(160)
     ahead = torch.special.ndtr(
         torch.as_tensor(x + D * (share[:, None, None] - share[None, :, None]))
     ).numpy()  # (t, u, nodes)
     ahead[np.arange(law.tokens), np.arange(law.tokens)] = 1.0
-    probability: Floats = (ahead.prod(1) * weight).sum(-1) / math.sqrt(2 * math.pi)
+    probability: Floats = (ahead.prod(1) * weight).sum(-1)
     return probability
 
 

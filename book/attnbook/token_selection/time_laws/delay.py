@@ -6,6 +6,8 @@ puts an exponential of $1/(n\,\mathrm{SNR}^2)$ between them. $t_{\rm sel}$ runs 
 `train_flow`, and the fresh attention is an exact integral: no draws stand between the two.
 """
 
+import bisect
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -155,33 +157,22 @@ def _normals(law: TokenLaw, seed: int, first_run: int, runs: int) -> torch.Tenso
 
 def selection_times(path: Trajectory) -> np.ndarray:
     """(R,): time at which the exact fresh attention on x_1 crosses 1/2, linear in log time between records; nan: never."""
-    normals = _normals(path.law, path.seed, path.first_run, path.runs)
-    return np.array([_selection_time(path, normals[run : run + 1], run) for run in range(path.runs)])
+    return np.array([_selection_time(path, run) for run in range(path.runs)])
 
 
-def _selection_time(path: Trajectory, normals: torch.Tensor, run: int) -> float:
-    # Draws say where to begin looking: from there back while the exact mean is above 1/2, then on while it is below.
-    law, last = path.law, len(path.steps) - 1
-    on_signals, norms = path.direction_on_signals[:, run], path.direction_norm_squared[:, run]
-    seen = _sampled(law, on_signals, norms, normals.expand(last + 1, -1, -1))
-    near = torch.nonzero(seen >= 0.5)
-    row = int(near[0]) if len(near) else last
-    exact: dict[int, float] = {}
+def _selection_time(path: Trajectory, run: int) -> float:
+    on_signals, norms, times = path.direction_on_signals[:, run], path.direction_norm_squared[:, run], path.time[:, run]
 
+    @functools.cache
     def at(s: int) -> float:
-        if s not in exact:
-            exact[s] = attention_on_relevant(law, on_signals[s], norms[s])
-        return exact[s]
+        return attention_on_relevant(path.law, on_signals[s], norms[s])
 
-    while row > 1 and at(row - 1) >= 0.5:
-        row -= 1
-    while at(row) < 0.5:
-        if row == last:
-            return math.nan
-        row += 1
+    row = bisect.bisect_left(range(len(times)), 0.5, key=at)  # attention rises until it is 1/2
+    if row == len(times):
+        return math.nan
     if row < 2:
-        return path.time[row, run].item()  # before the first record: no log time to interpolate in
-    earlier, later = path.time[row - 1 : row + 1, run].log().tolist()
+        return times[row].item()  # before the first record: no log time to interpolate in
+    earlier, later = times[row - 1 : row + 1].log().tolist()
     return math.exp(earlier + (later - earlier) * (0.5 - at(row - 1)) / (at(row) - at(row - 1)))
 
 

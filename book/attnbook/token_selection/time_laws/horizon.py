@@ -4,6 +4,7 @@ The recursion is exact gradient descent for steps of any size, so a run whose st
 bounded by how far a score may move, it follows the gradient flow. Time is the sum of the step sizes.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,38 +13,33 @@ import torch
 from attnlib import checks
 from attnlib.kernels import _build
 from attnlib.kernels.dispatch import has_numba
-from attnlib.kernels.token_selection import reference
-from attnlib.kernels.token_selection.reference import Pull, forces
 from attnlib.token_selection.gram import Gram
 from attnlib.token_selection.training import Recursion, Trajectory
 
 
-class _Flow(Recursion):
-    """The recursion whose update of S, its largest matrix, waits for the product of the next step."""
+def _stepper(state: Recursion, move: float) -> Callable[[], None]:
+    """A function that makes one step of every run, the largest that moves no score by more than `move`."""
+    g, N, scale = state.gram, state.gram.kernel.shape[2], state.gram.start.weight_scale
 
-    def __init__(self, gram: Gram) -> None:
-        super().__init__(gram)
-        self._waiting: tuple[torch.Tensor, torch.Tensor] | None = None
+    def step() -> None:
+        pull = c, k, Sc = state.pull()
+        pi = state.prompt_norm_squared
+        # Derivatives with respect to the step size at 0: of the scores (`speed`, the largest), and of pi = |p|^2: the first is 2 beta,
+        # half of the second is c'Hc (`curvature`).
+        speed = (Sc[:, :N] + pi.unsqueeze(1) * k[:, :N]).abs().amax(1)
+        beta = (c * state.scores.flatten(1)).sum(1)
+        curvature = (c * Sc[:, :N]).sum(1)
+        room = move * (scale + pi)
+        state.advance(
+            torch.minimum(torch.minimum(move / speed, room / (2 * beta.abs())), (room / curvature).sqrt()), pull
+        )
 
-    def pull(self) -> Pull:
-        if self._waiting is None:
-            return super().pull()
-        g, (left, right) = self.gram, self._waiting
-        if not has_numba() or self._S.device.type != "cpu":
-            self._S.baddbmm_(left, right)
-            return super().pull()
-        c = forces(self.scores, g.head_scores, g.labels.observed).flatten(1)
-        Sc = torch.empty_like(self._u)
-        _build.loops(__file__, "_loops.py").add_and_multiply(*(x.numpy() for x in (self._S, left, right, c, Sc)))
-        return c, torch.bmm(g.kernel, c.unsqueeze(-1)).squeeze(-1), Sc
-
-    def advance(self, step_size: torch.Tensor | float, pull: Pull | None = None) -> None:
-        def wait(*factors: torch.Tensor) -> None:
-            self._waiting = factors
-
-        state = self._u, self._S, self.prompt_norm_squared
-        reference.step(*state, self.pull() if pull is None else pull, step_size, self.trained, wait)
-        self.time = self.time + step_size
+    if not has_numba() or g.kernel.device.type != "cpu":
+        return step
+    loop = _build.loops(__file__, "_loops.py").step
+    waiting = g.kernel.new_zeros(g.runs, 4, state.state[0].shape[1])
+    own = *state.state, state.time, g.kernel, g.head_scores, g.labels.observed, waiting
+    return functools.partial(loop, *(x.numpy() for x in own), move, scale)
 
 
 @dataclass(frozen=True)
@@ -79,29 +75,19 @@ def train_flow(
     checks.whole_number("steps", steps, at_least=1)
     checks.whole_number("record_every", record_every, at_least=1)
     delta = checks.positive_number("largest_move", largest_move)
-    state = _Flow(gram)
-    N, scale = gram.kernel.shape[2], gram.start.weight_scale
+    state = Recursion(gram)
+    advance = _stepper(state, delta)
     first = torch.full((gram.runs,), -1, device=gram.kernel.device)
-    rows, kept = [], []
+    moments, kept = [], []
     for step in range(steps + 1):
         if done is not None:
             first = torch.where((first < 0) & done(state), step, first)
         over = step == steps or (done is not None and bool((first >= 0).all()))
         if over or step % record_every == 0:
-            rows.append(state.snapshot())
+            moments.append([x.clone() for x in (state.time, state.state[0], state.prompt_norm_squared)])
             kept.append(step)
         if over:
             break
-        pull = state.pull()
-        c, k, Sc = pull
-        pi = state.prompt_norm_squared
-        # Derivatives with respect to the step size at 0: of the scores (`speed`, the largest), and of pi = |p|^2: the first is 2 beta,
-        # half of the second is c'Hc (`curvature`).
-        speed = (Sc[:, :N] + pi.unsqueeze(1) * k[:, :N]).abs().amax(1)
-        beta = (c * state.scores.flatten(1)).sum(1)
-        curvature = (c * Sc[:, :N]).sum(1)
-        room = delta * (scale + pi)
-        state.advance(
-            torch.minimum(torch.minimum(delta / speed, room / (2 * beta.abs())), (room / curvature).sqrt()), pull
-        )
+        advance()
+    rows = state.rows(*map(torch.stack, zip(*moments, strict=True)))
     return FlowPath(state.trajectory(kept, rows), first)
