@@ -14,6 +14,7 @@ from attnbook.staircase import (
     Path,
     SpectrumLaw,
     escape_time,
+    flow,
     loss_sampled,
     plateau_levels,
     population_loss,
@@ -246,6 +247,16 @@ def test_softmax_gradients_by_automatic_differentiation() -> None:
     found = _gradient(x, x_q, *start.arrays())
     for got, wanted in zip(found, (loss, -v.grad / 2, -k.grad / 2, -q.grad / 2), strict=True):
         np.testing.assert_allclose(got, wanted.detach().numpy(), atol=1e-13)
+
+
+def test_compiled_steps_are_the_readable_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = heads_of(4, 5, 3, 0.1)
+    fast = train_separate(LAW, start, 200.0, every=50.0)
+    monkeypatch.setattr(flow, "has_numba", lambda: False)
+    readable = train_separate(LAW, start, 200.0, every=50.0)
+    torch.testing.assert_close(fast.matrix, readable.matrix, rtol=1e-11, atol=1e-13)
+    for got, wanted in zip(fast.heads.arrays(), readable.heads.arrays(), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-11, atol=1e-13)
 
 
 def test_what_softmax_training_keeps() -> None:
