@@ -19,7 +19,7 @@ import torch
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.law import Sample
-from attnlib.single_head.model import gradients, loss
+from attnlib.single_head.model import evaluate, gradients_at, loss
 from attnlib.single_head.training import Trajectory
 
 
@@ -146,7 +146,8 @@ def train_factors(
     drive = tokens.new_zeros(runs, start.keys.shape[1])
     for step in range(steps + 1):
         p, v = now.p, now.v
-        grad_v, grad_p, out = gradients(tokens, labels, v, p)
+        out = evaluate(tokens, v, p)
+        grad_v, grad_p = gradients_at(out, tokens, labels, v, p)
         if step in recorded:
             weight = sample.at_signal(out.attention.movedim(1, 0)).movedim(0, 1)
             spectrum = torch.linalg.svdvals(now.keys)
