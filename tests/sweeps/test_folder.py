@@ -149,7 +149,7 @@ def test_a_folder_that_cannot_take_the_sweep_is_refused_and_left_alone(book, cas
     assert snapshot(book.root) == before
 
 
-def test_a_folder_that_is_in_use_is_refused_call(book) -> None:
+def test_a_folder_that_is_in_use_is_refused(book) -> None:
     run([1])
     with FileLock(book.out / ".lock"):
         refused_call(lambda: run([1]), "in use by another sweep: wait for it to end", "-o ")
@@ -179,7 +179,7 @@ def test_an_edited_package_or_page_is_another_version(book) -> None:
     refused_call(lambda: run([1]), "another version of the page (", "and of the code (")
 
 
-def test_the_offered_name_is_free_and_a_missing_parent_is_refused_call(book) -> None:
+def test_the_offered_name_is_free_and_a_missing_parent_is_refused(book) -> None:
     for name in ("out", "out-2", "out-3"):
         (book.root / name).write_text("mine")
     refused_call(lambda: run([1]), "as in -o out-4")
