@@ -65,7 +65,7 @@ def test_pullbacks_are_transposed_jacobians(chosen: AttentionMap, tokens: int) -
             nudge = step * torch.eye(tokens, dtype=torch.float64)[t]
             change = (inner.weights(z + nudge) - inner.weights(z - nudge)) / (2 * step)
             columns.append((change * upstream).sum(-1))
-        assert (found - torch.stack(columns, -1)).abs().max() < 1e-7
+        torch.testing.assert_close(found, torch.stack(columns, -1), rtol=0, atol=1e-7)
 
 
 @pytest.mark.parametrize("chosen", [*SMOOTH, maps.SPARSEMAX, maps.ENTMAX15], ids=str)
@@ -77,7 +77,7 @@ def test_slope_at_zero(chosen: AttentionMap, tokens: int) -> None:
         window = inner.window or tokens
         blocks = torch.block_diag(*[torch.ones(window, window, dtype=torch.float64) / window] * (tokens // window))
         expected = inner.slope(tokens) * (eye - (blocks if inner.normalised else 0))
-        assert (jacobian - expected).abs().max() < 1e-8
+        torch.testing.assert_close(jacobian, expected, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("chosen", NORMALISED, ids=str)
@@ -85,8 +85,8 @@ def test_normalised_maps_sum_to_one_and_ignore_shifts(chosen: AttentionMap) -> N
     z = logits(6, 4, seed=3)
     for inner in (chosen, maps.windows(chosen, 2)):
         assert inner.normalised
-        assert (inner.weights(z).sum(-1) - 1).abs().max() < 1e-14
-        assert (inner.weights(z + 5.25) - inner.weights(z)).abs().max() < 1e-14
+        torch.testing.assert_close(inner.weights(z).sum(-1), torch.ones(6, dtype=torch.float64), rtol=0, atol=1e-14)
+        torch.testing.assert_close(inner.weights(z + 5.25), inner.weights(z), rtol=0, atol=1e-14)
     assert not any(chosen.normalised for chosen in (maps.SIGMOID, maps.HALF_PLUS, maps.LINEAR, maps.relu()))
 
 
@@ -96,7 +96,7 @@ def test_windows_are_the_map_inside_each_window() -> None:
         local = maps.windows(maps.softmax(0.7), width)
         for row in z:
             parts = [torch.softmax(part / 0.7, -1) * width / 6 for part in row.split(width)]
-            assert torch.allclose(local.weights(row), torch.cat(parts), rtol=1e-14)
+            torch.testing.assert_close(local.weights(row), torch.cat(parts), rtol=1e-14, atol=0)
     assert (maps.windows(maps.SOFTMAX, 1).weights(z) == 1 / 6).all()
 
 

@@ -62,8 +62,8 @@ def test_gradients_equal_autograd_and_finite_differences(chosen: AttentionMap, s
     ):  # whose weights autograd cannot follow; its derivative is 0, and so are the differences
         a, b = v.clone().requires_grad_(), p.clone().requires_grad_()
         total(a, b).backward()
-        assert (found[0] - a.grad).abs().max() < 1e-10
-        assert (found[1] - b.grad).abs().max() < 1e-10
+        torch.testing.assert_close(found[0], a.grad, rtol=0, atol=1e-10)
+        torch.testing.assert_close(found[1], b.grad, rtol=0, atol=1e-10)
     for which, gradient in enumerate(found):
         direction, step = normal(*gradient.shape, seed=5, size=1.0), 1e-6
         ends = [[v, p], [v, p]]
@@ -91,8 +91,8 @@ def test_dense_training_equals_reduced_training(rule: Rule, shared: bool) -> Non
             shared_values=shared, output_scale=0.6, method="vectors" if sample is dense else "gram",
         ))  # fmt: skip
     for name in ("margins", "attention_on_signal", "loss"):
-        assert (getattr(paths[0], name) - getattr(paths[1], name)).abs().max() < 1e-10
-    assert (paths[0].v.norm(dim=-1) - paths[1].v.norm(dim=-1)).abs().max() < 1e-10
+        torch.testing.assert_close(getattr(paths[0], name), getattr(paths[1], name), rtol=0, atol=1e-10)
+    torch.testing.assert_close(paths[0].v.norm(dim=-1), paths[1].v.norm(dim=-1), rtol=0, atol=1e-10)
     assert (paths[0].margins[-1] - paths[0].margins[0]).abs().max() > 0.3
 
 
@@ -104,13 +104,14 @@ def test_step_sizes_by_run_schedule_freezing_and_record() -> None:
         assert together.steps == (2, 6)
         for run, size in enumerate(sizes.tolist()):
             alone = train_heads(sample.run(run), size, 6, attention_step_size=2 * size, method=method)
-            assert torch.allclose(together.v[:, run], alone.v[[2, 6], 0], atol=1e-13)
+            torch.testing.assert_close(together.v[:, run], alone.v[[2, 6], 0], rtol=0, atol=1e-13)
         frozen = train_heads(sample, 0.3, 4, attention_step_size=0, method=method)
         assert (frozen.p == 0).all()
         assert frozen.v[-1].norm() > 0.1
         stopped = train_heads(sample, 0.3, 4, schedule=lambda step: float(step < 2), method=method)
         assert torch.equal(stopped.v[2], stopped.v[4])
-        assert torch.allclose(stopped.v[2], train_heads(sample, 0.3, 2, method=method).v[-1], atol=1e-15)
+        shorter = train_heads(sample, 0.3, 2, method=method).v[-1]
+        torch.testing.assert_close(stopped.v[2], shorter, rtol=0, atol=1e-14)
 
 
 def test_relu_trains_where_its_derivative_exists_or_is_not_needed() -> None:
@@ -158,8 +159,7 @@ def assert_same_path(one, other, size: float) -> None:
     assert one.steps == other.steps
     for name in FIELDS:
         a, b = getattr(one, name), getattr(other, name)
-        assert a.shape == b.shape
-        assert (a - b).abs().max() <= size * max(1.0, b.abs().max()), name
+        torch.testing.assert_close(a, b, rtol=0, atol=size * max(1.0, b.abs().max().item()), msg=name)
 
 
 @pytest.mark.parametrize(("chosen", "rule"), [(each, RULES[i % len(RULES)]) for i, each in enumerate(MAPS)], ids=str)
