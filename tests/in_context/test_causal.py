@@ -55,7 +55,7 @@ def test_every_output_by_hand(layer, prompts, mask):
 def test_the_last_token_is_the_query_only_model(prompts, start, heads):
     weights = initial_weights(3, heads, start, seed=1, runs=2)
     last = causal_layer(layer_of_heads(weights), prompt_tokens(prompts))[:, :, -1, 0]
-    assert (last - attend(weights, prompts)).abs().max() <= 1e-12
+    torch.testing.assert_close(last, attend(weights, prompts), rtol=0, atol=1e-12)
     assert last.abs().max() > 1e-9
 
 

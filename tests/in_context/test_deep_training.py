@@ -44,7 +44,7 @@ def test_one_layer_is_the_query_only_model(prompts, start):
     for mine, theirs in zip(stack.layers[0].tensors, layer_of_heads(weights).tensors, strict=True):
         assert torch.equal(mine, theirs)
     assert torch.equal(stack.final, torch.ones(2, 1, 1, dtype=torch.float64))
-    assert (predict_stack(stack, prompts)[..., 0] - attend(weights, prompts)).abs().max() <= 1e-12
+    torch.testing.assert_close(predict_stack(stack, prompts)[..., 0], attend(weights, prompts), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("mask", ["strict", "inclusive"])
@@ -252,7 +252,7 @@ def test_heads_of_small_scale_are_the_linear_maps(heads):
     gaps = []
     for scale in (1e-3, 1e-4):
         M, V = heads(TASKS, scale)
-        assert V[..., 5:].sum(1).abs().max() < 1e-9 / scale
+        np.testing.assert_allclose(V[..., 5:].sum(1), 0, atol=1e-9 / scale)
         gaps.append((predict_stack(stack_of_circuits(M, V), prompts)[0] - wanted).abs().max().item())
     # Opposite heads cancel the second order: an error of scale^2 instead of scale.
     order = np.log10(gaps[0] / gaps[1])

@@ -72,7 +72,7 @@ def test_zero_circuits_and_units() -> None:
     for convention, expected in (("notebook", 3.0), ("repository", 1.0)):
         value, error = risk_of(zero, RegressionLaw(3, 4, 0.2, convention), prompts=500)
         assert value.item() == pytest.approx(expected, abs=1e-9)
-        assert error < 1e-9
+        assert error.item() == pytest.approx(0, abs=1e-9)
 
 
 def test_chunks_change_nothing(monkeypatch) -> None:

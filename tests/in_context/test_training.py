@@ -62,7 +62,7 @@ def test_fifty_steps_are_those_of_autograd(optimiser: str, implementation: str, 
     expected, losses = by_autograd(e, torch.float64)
     history = train(e, dtype=dtype, implementation=implementation)
     got = torch.from_numpy(history.state["weights"]).double()
-    assert (got - expected).abs().max() < tolerance
+    torch.testing.assert_close(got, expected, rtol=0, atol=tolerance)
     start = initial_weights(e.d, e.heads, seed=e.seed, runs=e.runs).flat()
     assert (got - start).abs().max() > 0.01
     for k in range(1, len(history.steps)):
@@ -74,7 +74,7 @@ def test_fifty_steps_are_those_of_autograd(optimiser: str, implementation: str, 
 def test_other_starts_too(start: str) -> None:
     e = SMALL.replace(start=start, runs=1, steps=20)
     got = torch.from_numpy(train(e, dtype="float64", implementation="reference").state["weights"])
-    assert (got - by_autograd(e, torch.float64)[0]).abs().max() < 1e-10
+    torch.testing.assert_close(got, by_autograd(e, torch.float64)[0], rtol=0, atol=1e-10)
 
 
 def test_records_are_circuits_of_the_state_at_their_steps() -> None:
