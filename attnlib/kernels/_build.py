@@ -18,10 +18,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from attnlib.kernels import _reads
 from attnlib.kernels.dispatch import without_numba
 
-SHARED = ("_exponential", "_polynomials", "_simd", "_simd_functions")  # modules that generated sources import
-SWITCHES = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK")  # variables NUMBA_... that make other machine code
+# Of numba's configuration, what makes other machine code and is not in its own key, which has the processor and its features.
+SWITCHES = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "USING_SVML")
 
 _temporary: list[tempfile.TemporaryDirectory] = []
 
@@ -57,15 +58,17 @@ def cache_folder() -> Path:
     return Path(_temporary[0].name)
 
 
-def _versions() -> str:
-    """Whatever else shapes the machine code of a source: numba's own cache key sees only the file's time and the processor."""
+def _name(name: str, text: str) -> str:
+    """Of the module made from a source: it tells all that shapes the machine code, down to the modules that the source reads.
+
+    numba's own cache key sees only the file's time and the processor.
+    """
     import llvmlite
     import numba
 
-    switches = [str(getattr(numba.config, name)) for name in SWITCHES]
-    own = b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in SHARED)
-    versions = (platform.python_version(), numba.__version__, llvmlite.__version__, *switches)
-    return f"{' '.join(versions)} {hashlib.sha256(own).hexdigest()}"
+    switches = [str(getattr(numba.config, name, None)) for name in SWITCHES]
+    makers = " ".join([platform.python_version(), numba.__version__, llvmlite.__version__, *switches])
+    return f"attnlib_{name}_{hashlib.sha256(f'{makers} {_reads.digest(text)}'.encode()).hexdigest()[:16]}"
 
 
 def _write(path: Path, text: bytes) -> None:
@@ -127,14 +130,13 @@ def _sealed_cache() -> type[Any]:
 
 @functools.cache
 def module(name: str, text: str) -> ModuleType:
-    """The generated source `text`, imported from a file whose name tells its content and the versions of its makers.
+    """The generated source `text`, imported from a file whose name tells its content, what it imports and its makers' versions.
 
     Raises ImportError with the command to type if numba is not installed, or what to unset if it is switched off.
     """
     if reason := without_numba():
         raise ImportError(f"compiled loops need numba: {reason}")
-    digest = hashlib.sha256(f"{_versions()}\n{text}".encode()).hexdigest()[:16]
-    full = f"attnlib_{name}_{digest}"
+    full = _name(name, text)
     path = cache_folder() / f"{full}.py"
     _write(path, text.encode())
     spec = importlib.util.spec_from_file_location(full, path)

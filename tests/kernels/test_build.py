@@ -1,8 +1,9 @@
 """Where generated code is kept, two processes at once, and life without numba."""
 
 import json
+import math
 import os
-import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from attnlib.kernels import _build
+from attnlib.kernels import _build, _reads
+from attnlib.kernels.in_context._source import source as in_context_source
 
 PROBE = """
 import math
@@ -176,21 +178,101 @@ print(dispatch.has_numba(), "numba" in sys.modules, "triton" in sys.modules)
     assert answer(python(code)) == "True False False"
 
 
-def test_machine_code_is_made_again_when_a_shared_module_changes() -> None:
-    """numba's key does not see what a source imports from elsewhere: every such module is in the name of the source's file."""
-    folder = Path(_build.__file__).parent
-    imported = {
-        name
-        for path in [*folder.glob("*/_loops.py"), *folder.glob("*/_source.py")]
-        for name in re.findall(r"from attnlib\.kernels\.(_\w+) import", path.read_text(encoding="utf-8"))
+ROOT = Path(__file__).parents[2]
+SOURCES = {
+    **{str(path.parent.relative_to(ROOT)): path.read_text() for path in sorted(ROOT.glob("*/**/_loops.py"))},
+    "in_context": in_context_source(3),
+}
+PAIRS = [(source, module) for source, text in SOURCES.items() for module in _reads.reads(text)]
+
+
+def test_what_a_source_reads_is_what_python_imports_for_it(tmp_path: Path) -> None:
+    code = """
+import json, sys
+from attnlib.kernels import _build
+own = lambda: {name for name in sys.modules if name.split(".")[0] in ("attnlib", "attnbook")}
+imported = {}
+for source, text in json.loads(sys.argv[1]).items():
+    for name in own():
+        del sys.modules[name]
+    import attnlib.kernels
+    before = own()
+    _build.module("x", text)
+    imported[source] = sorted(own() - before)
+print(json.dumps(imported))
+"""
+    imported = json.loads(answer(python(code, json.dumps(SOURCES), ATTNLIB_CACHE=str(tmp_path))))
+    assert imported == {source: list(_reads.reads(text)) for source, text in SOURCES.items()}
+    assert len(imported) == 7
+    assert "attnlib.quadrature" in imported["attnlib/kernels/gaussian_tail"]
+
+
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    pytest.importorskip("numba", reason="compiled loops need it")
+    shutil.copytree(ROOT / "attnlib", tmp_path / "attnlib", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(_reads, "_home", lambda top: tmp_path / top)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("source", "module"), PAIRS)
+def test_a_change_of_any_module_that_a_source_reads_makes_other_machine_code(
+    source: str, module: str, copied: Path
+) -> None:
+    file, before = copied / f"{module.replace('.', '/')}.py", _build._name("x", SOURCES[source])
+    file.write_text(file.read_text() + "changed = 1\n")
+    assert _build._name("x", SOURCES[source]) != before
+
+
+def test_a_module_that_no_source_reads_changes_no_machine_code(copied: Path) -> None:
+    before = [_build._name("x", text) for text in SOURCES.values()]
+    (copied / "attnlib" / "limits.py").write_text("changed = 1")
+    assert [_build._name("x", text) for text in SOURCES.values()] == before
+
+
+def test_imports_of_all_forms_are_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {
+        "__init__": "from attnlib.a import x",
+        "a": "def later():\n    import attnlib.b as short, math",
+        "b": "from .deep import c, value",
+        "deep/__init__": "from ..d import *",
+        "deep/c": "from attnlib import deep, no_module",
+        "d": "import attnlibrary, attnlib.missing",
+        "alone": "",
     }
-    assert "_exponential" in imported
-    assert imported <= set(_build.SHARED)
-    assert all((folder / f"{name}.py").exists() for name in _build.SHARED)
+    for name, text in files.items():
+        path = tmp_path / "attnlib" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text(text)
+    monkeypatch.setattr(_reads, "_home", lambda top: tmp_path / top)
+    found = {"attnlib", *(f"attnlib.{name}" for name in ("a", "b", "d", "deep", "deep.c"))}
+    assert set(_reads.reads("if True:\n    from attnlib.a import x")) == found
+    assert set(_reads.reads("from ..d import y", "attnlib.deep")) == {"attnlib.d"}
+    assert _reads.reads("import numpy") == {}
+
+
+def test_weights_that_are_compiled_in_are_never_old(copied: Path) -> None:
+    """The rule's weights five per cent too large make each error five per cent too large, from a warm cache as well."""
+    code = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from attnlib.single_head import SignalNoiseLaw, summarise
+law = SignalNoiseLaw(n=60, d=4000, signal_norm=12.0, label_noise=0.05)
+print(summarise(law, step_size=0.05, draws=3).log10_clean_error[0].item())
+"""
+    cache = str(copied / "cache")
+    before = float(answer(python(code, str(copied), ATTNLIB_CACHE=cache)))
+    file = copied / "attnlib" / "quadrature.py"
+    file.write_text(file.read_text().replace("weights = 2 /", "weights = 1.05 * 2 /"))
+    assert float(answer(python(code, str(copied), ATTNLIB_CACHE=cache))) == pytest.approx(
+        before + math.log10(1.05), abs=1e-10
+    )
 
 
 @pytest.mark.parametrize("switch", _build.SWITCHES)
 def test_a_switch_of_numba_makes_other_machine_code(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    numba, before = pytest.importorskip("numba", reason="compiled loops need it"), _build._versions()
+    numba = pytest.importorskip("numba", reason="compiled loops need it")
+    assert hasattr(numba.config, switch)
+    before = _build._name("x", PROBE)
     monkeypatch.setattr(numba.config, switch, "other")
-    assert _build._versions() != before
+    assert _build._name("x", PROBE) != before
