@@ -11,13 +11,14 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import nbformat
 import pytest
 from filelock import FileLock
 
 from bookkit import book
 from bookkit.pages.execution import PageResult, PagesFailed
-from bookkit.pages.one_page import as_text, run_source
-from tests.tiny_book import ODD, make_book, page_text, write
+from bookkit.pages.one_page import run_source
+from tests.tiny_book import ODD, as_renewed, make_book, page_text, write
 
 PROSE = {
     "preface": "# Preface\n\nSee {doc}`../notebooks/part/01_page` and {cite:t}`one`.\n",
@@ -28,7 +29,7 @@ PAGE = page_text("print('number', 41 + 1)", title="First page")
 
 @cache
 def executed() -> str:
-    return as_text(run_source(PAGE))
+    return as_renewed(run_source(PAGE))
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def store_another_number(root: Path, more: str = "") -> None:
     """Stored outputs that can be told from fresh ones: 43 in place of 42. `more` goes into the text of the page."""
     notebook = root / "notebooks" / "part" / "01_page.ipynb"
     text = notebook.read_text().replace("number 42", "number 43").replace("# First page", f"# First page{more}")
-    notebook.write_text(text)
+    notebook.write_text(as_renewed(nbformat.reads(text, as_version=4)))
 
 
 def test_fresh_build_then_nothing_to_do_then_the_one_change(
@@ -229,6 +230,28 @@ def test_a_stored_page_without_its_outputs_is_not_shown(
     assert build(root, "--stored") == 1
     assert f"notebooks/part/01_page.ipynb {said}" in capfd.readouterr().err
     assert not (root / "_build" / "html").exists()
+
+
+@pytest.mark.usefixtures("without_sphinx")
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("41 + 1", "41 + 2", "the code of part/01_page changed after it was run"),
+        ("number 42", "number 43", "outputs of part/01_page were edited after it was run"),
+        ('"ran"', '"was"', "the code of part/01_page changed after it was run"),
+    ],
+)
+def test_a_page_that_changed_after_it_was_run_is_refused_and_the_last_book_stays(
+    root: Path, capfd: pytest.CaptureFixture, old: str, new: str, said: str
+) -> None:
+    assert build(root, "--stored") == 0
+    good = content(root / "_build" / "html")
+    stored = root / "notebooks" / "part" / "01_page.ipynb"
+    stored.write_text(stored.read_text().replace(old, new))
+    capfd.readouterr()
+    assert build(root, "--stored") == 1
+    assert capfd.readouterr().err == f"error: {said}: `python -m attnlib notebooks part/01_page`\n"
+    assert content(root / "_build" / "html") == good
 
 
 @pytest.mark.usefixtures("without_sphinx")

@@ -19,9 +19,9 @@ from bookkit.editions.leaks import Removed, find_leaks, words
 from bookkit.editions.student import EditionError, split, student_notebook, without_solutions
 from bookkit.exercises import table
 from bookkit.pages.catalogue import find_pages
-from bookkit.pages.one_page import as_text, run_source
+from bookkit.pages.one_page import run_source
 from tests.house import REPOSITORY
-from tests.tiny_book import HEADER, make_book, write
+from tests.tiny_book import HEADER, as_renewed, make_book, write
 
 ROOT = Path(__file__).resolve().parents[1]
 SECRET = "The platypus swims because the quagga never learned how to whistle, and $x = 3$."
@@ -291,7 +291,7 @@ PROSE = {
 def built(tmp_path_factory) -> Path:
     """A small book whose student edition is built, for the branch `autumn`."""
     root = make_book(tmp_path_factory.mktemp("a book"), {"part/01_page": PAGE}, PROSE)
-    write(root / "notebooks" / "part" / "01_page.ipynb", as_text(run_source(PAGE)))
+    write(root / "notebooks" / "part" / "01_page.ipynb", as_renewed(run_source(PAGE)))
     for path in (ROOT / "book" / "assets").glob("*.*"):  # what the extensions in _config.yml ask for
         shutil.copy(path, root / "book" / "assets")
     write(root / "table.json", table.as_text(ENTRIES, 2))
@@ -338,7 +338,7 @@ def test_the_student_build_holds_all_but_the_solutions(built: Path) -> None:
 
 def test_what_cannot_be_built_is_said_before_anything_is_rendered(tmp_path: Path, capsys) -> None:
     root = make_book(tmp_path, {"part/01_page": PAGE}, {"preface": "# A\n\n<details>\n<summary>Solutions</summary>\n"})
-    write(root / "notebooks" / "part" / "01_page.ipynb", nbformat.writes(notebook("# Page")))
+    write(root / "notebooks" / "part" / "01_page.ipynb", as_renewed(notebook("# Page")))
     options = ["--root", str(root), "--stored", "--edition", "student"]
     assert book.main(options) == 1
     assert "the student edition was not built: book/preface.md: every <details> needs" in capsys.readouterr().err

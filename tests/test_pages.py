@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +15,8 @@ from nbformat.v4 import new_output
 from bookkit.pages import notebooks
 from bookkit.pages.catalogue import Page, UserError, find_pages
 from bookkit.pages.execution import PagesFailed
-from bookkit.pages.notebooks import renew
+from bookkit.pages.notebooks import renew, stale
+from bookkit.results import CLAIMS_TYPE
 from tests import page_checks
 from tests.house import REPOSITORY, ROOT
 from tests.tiny_page import PAGE, make_book
@@ -46,7 +49,7 @@ def test_a_page_is_as_a_page_must_be(page: Page) -> None:
     nbformat.validate(notebook)
     assert notebook.metadata.jupytext.formats == "ipynb,md:myst"
     faults = {name: check(notebook) for name, check in CHECKS.items()}
-    faults |= {"pair": page_checks.pair(jupytext.read(page.source), notebook)}
+    faults |= {"pair": page_checks.pair(jupytext.read(page.source), notebook), "stale": stale(notebook, page.name)}
     assert {name: found for name, found in faults.items() if found} == {}
 
 
@@ -243,6 +246,36 @@ def test_visible_words_are_those_that_no_fold_hides() -> None:
     assert page_checks.visible_words(page) == 4 + 2 + 2 + 2
     assert page_checks.one_thing(page, words=10) == []
     assert page_checks.one_thing(page, words=9) == ["10 visible words, 9 are allowed"]
+
+
+def test_code_that_was_carried_over_and_not_run_is_found(tiny: Path, tmp_path: Path) -> None:
+    """The figure's code is changed in both files, as `jupytext --sync` does it: the picture stays that of the old code."""
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    (page,) = find_pages(tmp_path)
+    assert stale(stored(page), "part/01_tiny") == ""
+    page.source.write_text(page.source.read_text().replace("[0, step_size]", "[0, 5]"))
+    sync = ["jupytext", "--sync", str(page.source)]
+    subprocess.run([sys.executable, "-m", *sync], check=True, capture_output=True)
+    notebook = stored(page)
+    assert page_checks.pair(jupytext.read(page.source), notebook) == []
+    assert stale(notebook, "part/01_tiny").startswith("the code of part/01_tiny changed after it was run: `")
+    assert stale(notebook, "part/01_tiny").endswith(" notebooks part/01_tiny`")
+
+
+OUTPUTS = {
+    "a measured number": lambda nb: cells(nb)[4].outputs[1].data[CLAIMS_TYPE][0]["numbers"].update(slope=1.0),
+    "a verdict": lambda nb: cells(nb)[4].outputs[1].data[CLAIMS_TYPE][0].update(verdict="fails"),
+    "an output gone": lambda nb: cells(nb)[4].outputs.pop(),
+    "another picture": lambda nb: cells(nb)[3].outputs[0].data.update({"image/png": "AAAA"}),
+    "a printed word": lambda nb: cells(nb)[2].outputs[0].update(text="201 samples"),
+}
+
+
+@pytest.mark.parametrize("edit", OUTPUTS.values(), ids=OUTPUTS)
+def test_an_output_edited_by_hand_is_found(tiny: Path, edit: Callable) -> None:
+    notebook = stored(find_pages(tiny)[0])
+    edit(notebook)
+    assert stale(notebook, "part/01_tiny").startswith("outputs of part/01_tiny were edited after it was run: `")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import nbformat
 import numpy as np
 import pytest
 import torch
@@ -22,7 +21,7 @@ from bookkit.reference.page import Faces
 from bookkit.reference.reach import Reach, core
 from bookkit.settings import settings
 from tests.test_notebook_quotes import notebook
-from tests.tiny_book import make_book, page_text, write
+from tests.tiny_book import as_renewed, make_book, page_text, write
 
 ROOT = Path(__file__).parents[1]
 FACES = settings(ROOT).faces
@@ -390,7 +389,7 @@ def test_the_lines_of_the_tasks_fit_the_signatures() -> None:
 def small_book(root: Path, preface: str) -> Path:
     prose = {"preface": f"# Preface\n\n{preface}\n", "dice": "# Dice\n\n```{reference} dice\n```\n"}
     make_book(root, {"01_a": page_text("draw()")}, prose)
-    write(root / "notebooks" / "01_a.ipynb", nbformat.writes(notebook()))
+    write(root / "notebooks" / "01_a.ipynb", as_renewed(notebook()))
     write(root / "pyproject.toml", '[tool.bookkit]\npackages = ["dice"]\nfaces = ["dice"]\n')
     write(root / "dice" / "__init__.py", GOOD)
     return root

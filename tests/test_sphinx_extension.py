@@ -13,7 +13,7 @@ from bookkit import book, rules
 from bookkit.formulas.drawing import element, mathml
 from bookkit.pages.one_page import KERNELSPEC, LANGUAGE_INFO
 from bookkit.results import CLAIMS_TYPE
-from tests.tiny_book import make_book, page_text, write
+from tests.tiny_book import as_renewed, make_book, page_text, write
 
 # One white pixel.
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAsTj2FAAAAABJRU5ErkJggg=="
@@ -66,9 +66,7 @@ def store(root: Path, page: str, records: list[dict], table: str = "", *more: nb
     cells = [title, *more, hidden("show()", "hide-cell", outputs=[output])]
     for number, cell in enumerate(cells):
         cell["id"] = f"cell-{number}"
-    write(
-        root / "notebooks" / f"{page}.ipynb", nbformat.writes(nbformat.v4.new_notebook(cells=cells, metadata=METADATA))
-    )
+    write(root / "notebooks" / f"{page}.ipynb", as_renewed(nbformat.v4.new_notebook(cells=cells, metadata=METADATA)))
 
 
 @pytest.fixture

@@ -5,6 +5,11 @@ import re
 import shutil
 from pathlib import Path
 
+import nbformat
+
+from bookkit.pages.notebooks import as_it_ran
+from bookkit.pages.one_page import as_text
+
 HEADER = """---
 jupytext:
   formats: ipynb,md:myst
@@ -34,6 +39,12 @@ def write(path: Path, text: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def as_renewed(notebook: nbformat.NotebookNode) -> str:
+    """A notebook as `notebooks` would store it, with what it keeps of its run; the metadata of `notebook` change."""
+    notebook.metadata["ran"] = as_it_ran(notebook)
+    return as_text(notebook)
 
 
 def make_package(root: Path, value: int) -> Path:

@@ -25,6 +25,7 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
+import nbformat
 from filelock import FileLock, Timeout
 
 from bookkit.code import Code, code_of, tree_hash
@@ -33,6 +34,7 @@ from bookkit.editions import student as editions
 from bookkit.pages.catalogue import UserError, find_pages, write_atomically
 from bookkit.pages.environment import page_environment
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
+from bookkit.pages.notebooks import stale
 from bookkit.pages.rerun import LARGEST_NOTEBOOK, read_text
 from bookkit.pages.times import write_build_times
 from bookkit.pages.tolerances import path_beside
@@ -182,13 +184,16 @@ def _executed(root: Path, code: Code, jobs: int) -> tuple[dict[str, str], dict[s
 
 
 def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
-    paths = [page.stored for page in find_pages(root)]
-    if missing := [path.relative_to(root).as_posix() for path in paths if not path.is_file()]:
+    pages = {page.stored.relative_to(root).as_posix(): page for page in find_pages(root)}
+    if missing := [name for name, page in pages.items() if not page.stored.is_file()]:
         raise BuildError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
-    notebooks = {path.relative_to(root).as_posix(): read_text(path, "notebook", LARGEST_NOTEBOOK) for path in paths}
+    notebooks = {name: read_text(page.stored, "notebook", LARGEST_NOTEBOOK) for name, page in pages.items()}
     for name, text in notebooks.items():
         if fault := _unfinished(text):
             raise BuildError(f"{name} {fault}: run `make notebooks`")
+    read = {page.name: nbformat.reads(notebooks[name], as_version=4) for name, page in pages.items()}
+    if faults := [fault for page, notebook in read.items() if (fault := stale(notebook, page))]:
+        raise BuildError("\n".join(faults))
     return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
 
 

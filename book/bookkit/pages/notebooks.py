@@ -4,9 +4,11 @@ The same sources give the same bytes: cell ids are hashes of the cells, and noth
 is kept (`execution` sees to both). So a changed notebook in a diff means a changed page. Pages run as on a machine of 2008
 (`processors.STORING`), so that whoever compares them on a processor with AVX runs another one.
 
-A renewed .ipynb has the time of its .md, as Jupyter has it: one that is newer was written by another program.
+A renewed .ipynb has the time of its .md, as Jupyter has it: one that is newer was written by another program. And it keeps what was run
+and what came out, as hashes (`as_it_ran`): code that was changed since, or an output that was edited, shows itself without a run.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -14,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
+from nbformat import NotebookNode
 
 from bookkit.pages.catalogue import (
     Page,
@@ -26,9 +29,10 @@ from bookkit.pages.catalogue import (
     write_atomically,
 )
 from bookkit.pages.execution import PagesFailed, execute_pages
-from bookkit.pages.one_page import as_text, cell_ids
+from bookkit.pages.one_page import as_text, cell_ids, code_cells
 from bookkit.pages.processors import storing
 from bookkit.parser import Parser, program
+from bookkit.settings import settings
 
 
 def renew(
@@ -63,6 +67,7 @@ def renew(
         content = nbformat.reads(results[source].notebook, as_version=4)
         # Who ran it: it must be compared on another machine. Not below "bookkit", which jupytext would carry into the .md.
         content.metadata["stored_on"] = machine
+        content.metadata["ran"] = as_it_ran(content)
         fresh = as_text(content)
         if not page.stored.is_file() or page.stored.read_bytes() != fresh.encode():
             changed.append(page.stored.relative_to(root))
@@ -88,6 +93,26 @@ def edited_alone(page: Page) -> bool:
 def stored_on(path: Path) -> str:
     """The machine that ran a stored notebook; empty where it does not say."""
     return json.loads(path.read_text(encoding="utf-8"))["metadata"].get("stored_on", "")
+
+
+def as_it_ran(notebook: NotebookNode) -> dict[str, str]:
+    """SHA-256 of a notebook's code and of its outputs: what a renewal keeps as the metadata `ran`."""
+    cells = code_cells(notebook)
+    parts = {"code": [cell.source for cell in cells], "outputs": [cell.outputs for cell in cells]}
+    return {name: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest() for name, part in parts.items()}
+
+
+def stale(notebook: NotebookNode, page: str) -> str:
+    """A sentence where a stored notebook is not as `page` ran; else nothing.
+
+    It finds what happens by accident, and edits by hand; whoever also writes the hashes anew is found by running the page (nbval).
+    """
+    kept, now = notebook.metadata.get("ran", {}), as_it_ran(notebook)
+    said = {"code": "the code of {} changed after it was run", "outputs": "outputs of {} were edited after it was run"}
+    for part, what in said.items():
+        if kept.get(part) != now[part]:
+            return f"{what.format(page)}: `{settings().program} notebooks {page}`"
+    return ""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
