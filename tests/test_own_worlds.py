@@ -3,7 +3,7 @@
 In its own world a claim holds and its controls fail; in a control's world the control holds and the claim fails. A control that says
 more than its claim (half a bound) leaves the claim true as well: `TIGHTER`. Of a claim that is false on the page the own world is one in
 which it would be true; a control that says less than such a claim holds there too: `WEAKER`. The modules that judge the other claims of a
-part (`test_controls.py` and the like) have worlds of the same kind. None has V3, V5, V7, V8, V12, V13, V19, V22 and V55 to V59: what they
+part (`test_controls.py` and the like) have worlds of the same kind. None has V3, V5, V7, V8, V12, V13, V19, V22, V57 and V59: what they
 prove of fixed numbers is true in one world only, and their controls are refuted by a proof (`tests/certified`).
 """
 

@@ -17,7 +17,7 @@ from attnbook.certified.claims_constants import FIRST_MOVES, ConstantsStudy
 from attnbook.certified.constants import Selection, first_move
 from attnbook.certified.constants_two_steps import TwoSteps
 from attnbook.certified.printed import moved, rounds_to
-from attnbook.single_head.finite_dimension.bounds import closed_form_constant, deviation_bounds
+from attnbook.single_head.finite_dimension.bounds import deviation_bounds
 from attnbook.single_head.label_counts import possible_counts
 from attnbook.token_selection import theory
 from attnbook.token_selection.time_laws.limits import critical_discrimination
@@ -119,18 +119,6 @@ def test_two_steps_are_those_of_the_float_bounds() -> None:
         rooms = bounds.flipped_room.min(), (bounds.value - bounds.value_room).min(), bounds.noise_low.min()
         assert float(found.room) == pytest.approx(min(x.item() for x in rooms), rel=1e-9)
         assert float(found.log10_error) == pytest.approx(bounds.log10_error.max().item(), rel=1e-8)
-
-
-def test_the_closed_form_constant() -> None:
-    """K as in the float path; the least margin by hand: C4 at delta/2 allows 68 clean and 15 flipped samples of a class."""
-    with precision(64):
-        found = float(TwoSteps().closed_form)
-    least = 1.25 * min(
-        2 / 3, min(4.5 * (c - f) / 200 * (c - 3 * f) / (c - f) for c in range(68, 123) for f in range(16))
-    )
-    assert found == pytest.approx(4 * closed_form_constant(1.25, 4.5) ** 2 / least**2, rel=1e-12)
-    with precision(64), pytest.raises(ArithmeticError, match="the conditions are not proved at"):
-        _ = TwoSteps(level="1.0").closed_form
 
 
 PRINTED = [

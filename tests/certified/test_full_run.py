@@ -8,6 +8,7 @@ pytest.importorskip("flint")
 
 from attnbook.certified import boundary_range, certify, full_run, hard_heads
 from attnbook.certified.boundary import BRACKETS, KEPT, OTHER_RATES, BoundaryStudy
+from attnbook.certified.claims_boundary import BOUNDARY_CLAIMS
 from attnbook.certified.claims_error import ERROR_CLAIMS
 from attnbook.certified.claims_ranges import RANGE_CLAIMS
 from attnbook.certified.error_study import LADDER, MEETING, ErrorStudy
@@ -99,7 +100,7 @@ def test_a_run_that_was_stopped_goes_on_and_one_that_fails_leaves_no_record(tmp_
     assert not run_all([Table("nothing", [], 0, 64, (), proves)], tmp_path, said.append)
 
 
-@pytest.mark.parametrize(("id", "name", "proved"), [("V55", "0.05 noise", True), ("V59", "0.2 signal", False)])
+@pytest.mark.parametrize(("id", "name", "proved"), [("V57", "0.05 noise", True), ("V59", "0.2 signal", False)])
 def test_cells_are_proved_by_the_command(id, name, proved, capsys, monkeypatch, record) -> None:
     """Just above x = 1 the flow ends on the noise, and not on the signal."""
     monkeypatch.setattr(boundary_range, "stored", lambda: {name: ["1.0050", "1.0000"]})
@@ -111,16 +112,17 @@ def test_cells_are_proved_by_the_command(id, name, proved, capsys, monkeypatch, 
 
 def test_bad_calls_are_refused_in_a_line(capsys, monkeypatch, tmp_path) -> None:
     assert certify.main(["--full", "V1"]) == 2
-    assert "V1 rests on no stored table: leave out --full; claims with a table are V3, V55, " in capsys.readouterr().err
+    assert "V1 rests on no stored table: leave out --full; claims with a table are V3, V57, " in capsys.readouterr().err
     monkeypatch.setattr(full_run, "RECORD", tmp_path / "none" / "record.json")
-    assert certify.main(["--full", "V55"]) == 2
+    assert certify.main(["--full", "V57"]) == 2
     assert capsys.readouterr().err.startswith("attnlib certify: error: the record of the full run cannot be written: ")
 
 
 def test_sentences_name_the_numbers_that_are_proved() -> None:
     for id, numbers in (
         ("V1", [text for _, text in LADDER]), ("V6", [MEETING[1]]), ("V52", OTHER_RATES["4"]), ("V53", OTHER_RATES["0.25"]),
-        ("V59", [text.rstrip("0") for text in KEPT["0.2"]]),
+        ("V57", [low for low, _ in BRACKETS.values()]), ("V59", [text.rstrip("0") for text in KEPT["0.2"]]),
+        ("V50", [text for ends in BRACKETS.values() for text in ends]),
     ):  # fmt: skip
-        statement = {**ERROR_CLAIMS, **RANGE_CLAIMS}[id].statement
+        statement = {**ERROR_CLAIMS, **BOUNDARY_CLAIMS, **RANGE_CLAIMS}[id].statement
         assert all(number in statement for number in numbers), id

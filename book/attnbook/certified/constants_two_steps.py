@@ -178,26 +178,6 @@ class TwoSteps:
         """How many sets of counts C4 leaves possible, mirror images included."""
         return sum(1 if first == second else 2 for first, second in self.counts)
 
-    @cached_property
-    def closed_form(self) -> arb:
-        r"""$C=\max(16,4K^2/m_0^2)$ of the theorem with $d\ge Cnu$; its conditions are checked for all counts."""
-        a, s = self.a, ball(self.level)
-        margins = []
-        for clean, noisy in {counts for pair in self.counts for counts in pair}:
-            kappa, eta = self.h * (clean - noisy) / a, ball(noisy) / (clean + noisy)
-            needed = (2 * kappa).log() + ball("2.17") * kappa * (kappa - 1) / (kappa + 1) ** 2 * (1 - eta) / (
-                1 - 2 * eta
-            )
-            if not (kappa >= 1 and 4 * eta < 1 and (noisy == 0 or a**2 * (1 + kappa) / 2 >= needed)):
-                raise ArithmeticError(f"the conditions are not proved at |C_k| = {clean}, |N_k| = {noisy}")
-            margins.append(a * _least([ball(2) / 3, kappa * (1 - 4 * eta) / (1 - 2 * eta)]))
-        gamma = a * (s + ball("1.6"))
-        steep = a * (1 + gamma / 2)
-        K = a * _largest([a * s / 4, ball("6.8") + ball("0.6") * a]) + 3 * a**2 * (1 + s) / 4 * (
-            (s + ball("2.3")) * steep + ball("2.3") * gamma
-        )
-        return _largest([ball(16), 4 * K**2 / _least(margins) ** 2])
-
 
 def _exponent(query: arb, value: arb, v_norm: arb, p_norm: arb) -> arb:
     """E of C15 at the cut T where both exponents agree, from two cuts on whose sides the sign is proved."""
