@@ -1,22 +1,28 @@
 """Registration and replication without a book's pages: seeds by a public rule, fingerprints, counts, the committed table."""
 
+import copy
 import hashlib
+import json
 import math
 import re
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 import torch
 
-from bookkit.ledger.records import read_ledger
-from bookkit.ledger.replicated import Standing, level_problem, sentence, standings, together
+from bookkit.ledger.records import problems, read_ledger
+from bookkit.ledger.replicated import Standing, level_problem, sentence, stale_words, standings, together
 from bookkit.pages.catalogue import UserError
+from bookkit.pages.tolerances import NONE, Tolerance, Tolerances
 from bookkit.parser import program
 from bookkit.replication import command, counts, registration
 from bookkit.replication.registration import fingerprint, register, registered, unregistered
 from bookkit.replication.seeds import release, rule, seeds
+from bookkit.results import CLAIMS_TYPE
 from bookkit.rules import LEDGER, LEVEL, within
+from bookkit.sharpness import of_record
 from tests.tiny_book import page_text, write
 
 ROOT = Path(__file__).parents[1]
@@ -140,7 +146,7 @@ def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
     assert (found.day, found.times, found.because) == ("2026-11-22", 2, "a sharper bound")
     assert register([RECORD], book, "again", later) == []
     lines = (book / registration.FILE).read_text(encoding="utf-8").splitlines()
-    assert lines[2:5] == [' "because": {', '  "2026-11-22": "first",', '  "2026-11-22-2": "a sharper bound"']
+    assert lines[2:5] == [' "because": {', '  "2026-11-22": ["first", 0],', '  "2026-11-22-2": ["a sharper bound", 0]']
     assert lines[7:-2] == [
         f'  "D1": ["{fingerprint(RECORD, book)}", "2026-11-22", "2026-11-22-2"],',
         f'  "D10": ["{fingerprint(other, book)}", "2026-11-22-2"]',
@@ -150,7 +156,9 @@ def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     ["{}", "[]", "no JSON", '{"format": 1, "because": {}, "claims": {}}',
-     '{"format": 2, "because": {}, "claims": {"D1": ["abc", "2026-11-22"]}}'],
+     '{"format": 3, "because": {}, "claims": {"D1": ["abc", "2026-11-22"]}}',
+     '{"format": 3, "because": {"2026-11-22": "why"}, "claims": {"D1": ["abc", "2026-11-22"]}}',
+     '{"format": 3, "because": {"2026-11-22": ["why", "0"]}, "claims": {"D1": ["abc", "2026-11-22"]}}'],
 )  # fmt: skip
 def test_a_file_that_is_no_registration_is_refused(book: Path, content: str) -> None:
     write(book / registration.FILE, content)
@@ -166,18 +174,24 @@ def _run(verdict: str = "holds", control: str = "fails", measured: float | None 
     return [{**RECORD, **told, "numbers": {"predicted": 3.5, "measured": measured}, **more}]
 
 
+def _counted(runs: list[list[dict]], marks: dict[str, str] | None = None, **more) -> dict[str, counts.Counts]:
+    """With the first run as the stored page."""
+    return counts.count(runs[0], runs, marks or {record["id"]: "" for record in runs[0]}, **more)
+
+
 def test_counts_of_a_claim_at_five_seeds() -> None:
     outside = "outside its regime"
     runs = [_run(), _run(measured=3.25), _run("fails", "fails"), _run(outside), _run(control="holds", measured=3.75)]
-    found = counts.count(runs, {"D1": "abc"})["D1"]
+    found = _counted(runs, {"D1": "abc"}, first=7)["D1"]
     assert (found.seeds, found.as_expected, found.outside, found.control_told) == (5, 3, 1, 3)
+    assert (found.verdicts, found.told, found.first) == ("hhfoh", "11010", 7)
     assert (found.number, found.low, found.high, found.fingerprint) == ("measured", 3.25, 3.75, "abc")
-    assert counts.count([_run(), _run(false_alarm=0.5)], {"D1": ""})["D1"].false_alarm == 0.5  # the larger of the two
+    assert _counted([_run(), _run(false_alarm=0.5)])["D1"].false_alarm == 0.5  # the larger of the two
     with pytest.raises(ValueError, match="same claims"):
-        counts.count([_run(), _run(id="D2")], {"D1": "abc", "D2": "abc"})
-    found = counts.count([_run(outside, expected=outside)], {"D1": ""})["D1"]
+        counts.count(_run(), [_run(), _run(id="D2")], {"D1": "abc", "D2": "abc"})
+    found = _counted([_run(outside, expected=outside)])["D1"]
     assert (found.as_expected, found.outside) == (1, 0)
-    assert counts.count([_run("not contradicted"), _run("fails")], {"D1": ""})["D1"].as_expected == 1
+    assert _counted([_run("not contradicted"), _run("fails")])["D1"].as_expected == 1
 
 
 def _share(inside: int, **more: object) -> list[dict]:
@@ -187,16 +201,70 @@ def _share(inside: int, **more: object) -> list[dict]:
 
 def test_draws_of_all_seeds_are_judged_together() -> None:
     """Five draws decide nothing, a hundred do; the table keeps what they say."""
-    few, many = [counts.count([_share(3, measured=k) for k in range(n)], {"D1": ""})["D1"] for n in (1, 20)]
+    few, many = [_counted([_share(3, measured=k) for k in range(n)])["D1"] for n in (1, 20)]
     assert (few.verdict, many.verdict) == ("not contradicted", "fails")  # 40 of 100 outside, where 5 % are claimed
     assert (few.as_expected, few.unexpected) == (1, 0)
-    most = counts.count([_share(5 - (k == 3), measured=k) for k in range(20)], {"D1": "abc"})["D1"]
-    assert (most.verdict, most.parts[0]["outside"], most.parts[0]["draws"]) == ("holds", 1, 100)
-    page = {**RECORD, "parts": _share(5)[0]["parts"], "verdict": "holds"}
-    shown = together(page, Standing(None, most))
-    assert (shown["on_page"], shown["parts"][0]["draws"], page["parts"][0]["draws"]) == ("holds", 100, 5)
-    assert together({**page, "verdict": "outside its regime"}, Standing(None, most))["parts"] == page["parts"]
-    assert together(page, None) == together(page, Standing(None, counts.count([_run()], {"D1": ""})["D1"])) == page
+    most = _counted([_share(5 - (k == 3), measured=k) for k in range(20)], {"D1": "abc"})["D1"]
+    assert (most.verdict, most.parts[0].outside, most.parts[0].draws) == ("holds", 1, 100)
+    assert most.columns[0]["outside"] == [0, 0, 0, 1, *[0] * 16]
+    assert most.columns[0]["draws"] == 5
+    # A seed outside the regime measured nothing, and says nothing.
+    less = _counted([_share(5, measured=k) for k in range(3)] + [_run("outside its regime", parts=[])])["D1"]
+    assert (less.seeds, less.parts[0].draws, less.verdict) == (4, 15, "holds")
+    # Sums over seeds, as older tables have them, are taken as they are.
+    sums = tuple(part.as_record() for part in most.parts)
+    assert replace(most, columns=sums, joined=True).parts == most.parts
+
+
+SHARP = {"told": [True], "verdict": "fails", "wrong": "half"}
+
+
+def test_a_page_speaks_for_itself_and_all_seeds_beside_it() -> None:
+    """A page that fails is a problem whatever other seeds say, and so is a page that holds where they fail."""
+    good = _counted([_share(5, measured=k) for k in range(20)])["D1"]
+    bad = _counted([_share(3, measured=k) for k in range(20)])["D1"]
+    page = {
+        **RECORD,
+        "parts": _share(5)[0]["parts"],
+        "verdict": "holds",
+        "negative_control": SHARP,
+        "coarse": {"1": "few"},
+    }
+    shown = together(page, Standing(None, good))
+    assert {name: value for name, value in shown.items() if name != "pooled"} == page  # nothing is replaced
+    assert (shown["pooled"]["verdict"], shown["pooled"]["seeds"]) == ("holds", 20)
+    assert (of_record(page)[0].draws, of_record(shown)[0].draws) == (5, 100)  # its sharpness is that of all seeds
+    assert together(page, None) == together(page, Standing(None, _counted([_run()])["D1"])) == page
+
+    def told(verdict: str, among: counts.Counts | None) -> list[str]:
+        return [p for p in problems([together({**page, "verdict": verdict}, Standing(None, among))]) if "expected" in p]
+
+    assert told("holds", good) == told("holds", None) == []
+    assert "verdict is 'fails', expected 'holds'" in told("fails", good)[0]
+    assert "the draws of all 20 seeds together say 'fails', expected 'holds'" in told("holds", bad)[0]
+    assert told("not contradicted", good) == []  # the page's few draws decide nothing, those of all seeds do
+    assert "verdict is 'not contradicted'" in told("not contradicted", None)[0]
+
+
+def test_the_page_of_today_is_compared_with_the_page_that_was_replicated(tmp_path: Path) -> None:
+    numbers = {"measured": 3.5, "count": 7}
+    known = _counted([_run(numbers=numbers), _run(numbers=numbers)], tables={"a.npz": "ab"})["D1"]
+    loose = Tolerances(numbers={"D1:measured": Tolerance(1e-3, "rounding")})
+
+    def stale(tables: dict[str, str] | None = None, allowed: Tolerances = NONE, **now) -> str:
+        return known.stale({**RECORD, "numbers": {**numbers, **now}}, tables or {"a.npz": "ab"}, allowed)
+
+    assert stale() == stale(measured=3.5 * (1 + 1e-7)) == stale(measured=3.5009, allowed=loose) == ""
+    assert (
+        stale(measured=3.5009) == stale(measured=3.5009, allowed=NONE) == "the page's measured is 3.5009, and was 3.5"
+    )
+    assert "the page's measured" in stale(measured=3.502, allowed=loose)
+    assert "the page's count is 8, and was 7" in stale(count=8)
+    assert stale(more=1.0) == "the page's number more is new"
+    assert stale({"a.npz": "cd"}) == "the page reads other tables now"
+    assert "other tables" in stale({"a.npz": "ab", "b.npz": "ef"})
+    assert "measured is nan" in stale(measured=math.nan)
+    assert "count is None" in stale(count=None)
 
 
 def test_what_chance_has_no_part_in_is_counted_once() -> None:
@@ -205,24 +273,24 @@ def test_what_chance_has_no_part_in_is_counted_once() -> None:
     # All draws inside at each seed: whether they were others is seen on the rest of the page.
     inside = [_share(5, numbers={"failures": 0})[0] | {"id": "D2"} for _ in range(2)]
     for rest, fresh in ((same, False), (moved, True)):
-        found = counts.count([[*one, two] for one, two in zip(rest, inside, strict=True)], {"D1": "", "D2": ""})
+        found = _counted([[*one, two] for one, two in zip(rest, inside, strict=True)])
         assert (found["D1"].fresh, found["D2"].fresh) == (fresh, fresh)
-        assert found["D2"].parts[0]["draws"] == (10 if fresh else 5)
+        assert found["D2"].parts[0].draws == (10 if fresh else 5)
         assert counts.tally(found.values()).judged == (4 if fresh else 2)
 
 
 def test_ranges_span_both_ends_and_may_be_unknown() -> None:
     ends = [_run(numbers={"min": low, "max": high}) for low, high in ((0.5, 2.0), (0.25, 1.0))]
-    found = counts.count(ends, {"D1": ""})["D1"]
+    found = _counted(ends)["D1"]
     assert (found.number, found.low, found.high) == ("min to max", 0.25, 2.0)
-    assert counts.count([_run(measured=None)], {"D1": ""})["D1"].low is None
-    assert counts.count([_run(numbers={})], {"D1": ""})["D1"].number == ""
+    assert _counted([_run(measured=None)])["D1"].low is None
+    assert _counted([_run(numbers={})])["D1"].number == ""
 
 
 def test_chance_explains_as_many_surprises_as_the_rules_allow() -> None:
     def total(unexpected: int) -> counts.Tally:
-        each = counts.Counts("p", "", 20, 20, 0, 20, LEVEL, "", None, None)
-        worse = counts.Counts("p", "", 20, 20 - unexpected, 0, 19, LEVEL, "", None, None)
+        each = counts.Counts("p", "", 0, "holds", "h" * 20, "1" * 20, LEVEL, "", None, None)
+        worse = replace(each, verdicts="h" * (20 - unexpected) + "f" * unexpected, told="0" + "1" * 19)
         return counts.tally([each] * 299 + [worse])
 
     assert (total(0).judged, total(0).expected) == (6000, pytest.approx(0.6))
@@ -235,20 +303,83 @@ def test_chance_explains_as_many_surprises_as_the_rules_allow() -> None:
 
 def test_the_table_comes_back_as_it_was_written(book: Path) -> None:
     assert counts.read(book) is None
-    claims = counts.count([_run(), _run()], {"D1": "abc"})
-    found = counts.Replication("dice 1.2: seed k", 0, "2026-11-23", "python -m dice replicate", claims)
+    claims = _counted([_run(parts=_share(4)[0]["parts"]), _run(parts=_share(5)[0]["parts"])], {"D1": "abc"}, first=40)
+    found = counts.Replication("dice 1.2: seed k", "2026-11-23", "python -m dice replicate", claims)
     path = counts.written(book, found)
     assert counts.read(book) == found
+    assert found.looked == 42
     assert sum('"D1"' in line for line in path.read_text(encoding="utf-8").splitlines()) == 1
-    path.write_text("[]")
-    with pytest.raises(UserError, match="no table of a replication"):
+
+
+EDITS = {
+    "a verdict": lambda table: table["claims"]["D1"].update(verdicts="hhh"),
+    "a number of a seed": lambda table: table["claims"]["D1"]["columns"][0].update(outside=[0, 0, 0]),
+    "a number of the page": lambda table: table["claims"]["D1"]["numbers"].update(measured=3.25),
+    "the first seed": lambda table: table["claims"]["D1"].update(first=0),
+    "a claim that goes": lambda table: table["claims"].clear(),
+    "the seal": lambda table: table.update(seal="0" * 64),
+    "another format": lambda table: table.update(format=1),
+    "nothing left": lambda table: table.clear(),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_table_that_was_edited_is_refused(book: Path, edit: str) -> None:
+    runs = [_share(4, verdict="fails"), _share(5), _share(3)]
+    path = counts.written(book, counts.Replication("", "", "", _counted(runs, first=40)))
+    table = json.loads(path.read_text(encoding="utf-8"))
+    EDITS[edit](changed := copy.deepcopy(table))
+    assert changed != table
+    write(path, json.dumps(changed))
+    with pytest.raises(UserError, match=r"no table of a replication: .*replicate --seeds 20 --first K --write"):
         counts.read(book)
+    for text in ("[]", "null", path.read_text(encoding="utf-8")[:99]):
+        write(path, text)
+        with pytest.raises(UserError, match="no table of a replication"):
+            counts.read(book)
+
+
+def test_only_seeds_at_which_nobody_had_looked_count(book: Path) -> None:
+    """A judge that was changed after results had been seen is judged at later seeds; what was seen at the old ones does not count."""
+    register([RECORD], book, "first", date(2026, 11, 22), 5)
+    at = {"D1": fingerprint(RECORD, book)}
+    for first, held in ((0, ""), (4, ""), (5, "2/2"), (40, "2/2")):
+        counts.written(book, counts.Replication("", "", "", _counted([_run(), _run()], at, first=first)))
+        assert standings(book)["D1"].held == held, first
+    small_book(book, "6.5", "6.25")
+    with pytest.raises(UserError, match=r"unseen must be 42 or more, .*; got 41"):
+        register([RECORD], book, "a sharper bound", date(2026, 11, 24), 41)
+    register([RECORD], book, "a sharper bound", date(2026, 11, 24))
+    assert registered(book)["D1"].unseen == 42  # the table holds k = 40, 41
+
+
+def test_a_stale_claim_shows_no_count_and_is_told(book: Path) -> None:
+    register([RECORD], book, "first", date(2026, 11, 22))
+    page = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    shown = {**RECORD, "negative_control": SHARP}
+    output = {"output_type": "display_data", "metadata": {}, "data": {CLAIMS_TYPE: [shown]}}
+    cell = {"cell_type": "code", "id": "a", "metadata": {}, "source": "", "execution_count": 1, "outputs": [output]}
+    write(book / "notebooks/dice/01_mean.ipynb", json.dumps(page | {"cells": [cell]}))
+    claims = counts.count([RECORD], [_run(), _run()], {"D1": fingerprint(RECORD, book)})
+    counts.written(book, counts.Replication("", "", "", claims))
+    known = standings(book)
+    assert (known["D1"].held, known["D1"].stale, stale_words(known)) == ("2/2", "", "")
+    moved = {**shown, "numbers": {**RECORD["numbers"], "measured": 3.75}}
+    output["data"][CLAIMS_TYPE] = [moved]
+    write(book / "notebooks/dice/01_mean.ipynb", json.dumps(page | {"cells": [cell]}) + "\n")
+    known = standings(book)
+    assert (known["D1"].held, known["D1"].stale) == ("", "the page's measured is 3.75, and was 3.5")
+    assert known["D1"].replicated_words.startswith("stale, so nothing is counted: the page's measured is 3.75")
+    assert known["D1"].as_published()["stale"] == known["D1"].stale
+    assert known["D1"].as_published()["replication"] is None
+    assert together(moved, known["D1"]) == moved
+    assert stale_words(known).startswith("1 claims were judged at fresh seeds on pages that have changed since")
 
 
 def test_counts_of_a_claim_that_changed_since_are_not_shown(book: Path) -> None:
     register([RECORD], book, "first", date(2026, 11, 22))
-    claims = counts.count([_run(), _run("fails")], {"D1": fingerprint(RECORD, book)})
-    counts.written(book, counts.Replication("", 0, "2026-11-23", "", claims))
+    claims = _counted([_run(), _run("fails")], {"D1": fingerprint(RECORD, book)})
+    counts.written(book, counts.Replication("", "2026-11-23", "", claims))
     standing = standings(book)["D1"]
     assert standing.held == "1/2"
     assert standing.replicated_words.startswith(
@@ -289,16 +420,19 @@ def test_every_claim_is_registered_as_it_stands() -> None:
     assert changed == [], "python -m attnlib register --because '...'"
 
 
-def test_claims_at_other_seeds_do_not_take_the_place_of_a_table() -> None:
-    before = counts.read(ROOT)
-    given = command.parser().parse_args(["two_steps", "--write", "--first", str(before.first + 1)])
-    with pytest.raises(
-        UserError, match=rf"from k = {before.first} on; got .* from {before.first + 1}: give --first {before.first} "
-    ):
-        command._require_same_seeds(before.rule, given, ROOT)
-    command._require_same_seeds(before.rule, command.parser().parse_args(["--write"]), ROOT)  # all pages: all anew
-    given.first = before.first
-    command._require_same_seeds(before.rule, given, ROOT)
+def test_seeds_that_were_looked_at_and_other_series_do_not_join_the_table() -> None:
+    before, page = counts.read(ROOT), "single_head/02_two_steps"
+    least = max(
+        each.unseen for c, each in registered(ROOT).items() if c in before.claims and before.claims[c].page == page
+    )
+    with pytest.raises(UserError, match=rf"--first must be {least} or more, .*; got {least - 1}"):
+        command._require_registered([page], least - 1, ROOT)
+    command._require_registered([page], least, ROOT)
+    given = command.parser().parse_args(["two_steps", "--write"])
+    with pytest.raises(UserError, match=r"seeds of .*; got 'a, b: seed k': give that series"):
+        command._require_same_rule("a, b: seed k", given, ROOT)
+    command._require_same_rule("a, b: seed k", command.parser().parse_args(["--write"]), ROOT)  # all pages: all anew
+    command._require_same_rule(before.rule, given, ROOT)
 
 
 def test_the_table_tells_a_command_for_any_machine() -> None:

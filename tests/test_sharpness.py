@@ -11,8 +11,8 @@ from scipy import stats
 
 from bookkit import rules
 from bookkit.rules import Evidence
-from bookkit.sharpness import Fixed, Resolution, coarseness, of_record, pooled, resolutions, weakest
-from bookkit.widths import CONFIDENCE, POWER, least_share, seen_shift
+from bookkit.sharpness import Fixed, Mean, Resolution, coarseness, of_record, pooled, resolutions, weakest
+from bookkit.widths import CONFIDENCE, POWER, binomial_tail, least_share, seen_shift
 
 DRAWS = (5, 20, 100, 800)
 TRIALS = 600
@@ -192,7 +192,7 @@ def test_words(value: Resolution, words: str) -> None:
 
 
 def test_seeds_are_pooled_by_the_rule_that_judged_each() -> None:
-    """20 seeds of 5 draws say what 100 draws say; draws that are the same at every seed count once."""
+    """A mean counts seeds, the other rules count all draws; draws that are the same at every seed count once."""
     rng = np.random.default_rng(11)
     x = torch.from_numpy(rng.normal(3.0, 1.0, (20, 5)))
 
@@ -202,8 +202,7 @@ def test_seeds_are_pooled_by_the_rule_that_judged_each() -> None:
     (mean,) = pooled(parts(lambda row: rules.agrees(row, 3.1, allowance=0.01)))
     assert mean.holds
     assert mean.centre == pytest.approx(x.mean().item() - 3.1)
-    assert mean.error == pytest.approx(x.std().item() / math.sqrt(100))  # as one sample of a hundred
-    assert mean.draws == 100
+    assert (mean.draws, mean.error) == (20, pytest.approx(x.mean(1).std().item() / math.sqrt(20)))
     assert resolutions([mean])[0].value < 0.3 * only(rules.agrees(x[0], 3.1, allowance=0.01), "factor")
     (far,) = pooled(parts(lambda row: rules.mean_within(row, low=5.0)))
     assert [part.holds for (part,) in parts(lambda row: rules.mean_within(row, low=5.0))].count(True) > 10
@@ -227,6 +226,23 @@ def test_seeds_are_pooled_by_the_rule_that_judged_each() -> None:
     assert not pooled([rules.exactly(torch.ones(2, 1), c).parts for c in (1.0, 1.1)])[0].holds
     with pytest.raises(ValueError, match="same rules at every seed"):
         pooled([rules.exactly(torch.ones(2, 1), 1.0).parts, (share,)])
+
+
+@pytest.mark.parametrize("common", [0.0, 0.15, 0.3])
+def test_seeds_together_reject_what_is_true_as_often_as_they_say(common: float) -> None:
+    """Whatever draws of one seed have in common: of 1500 true claims at level 0.01 some fifteen are rejected.
+
+    Twenty seeds of forty draws each; the seeds' means spread 1, 1.4 and 2.1 times as far as each seed says of its own error.
+    """
+    rng, worlds, level = np.random.default_rng(5), 1500, 0.01
+    draws = rng.normal(size=(worlds, 20, 40)) + common * rng.normal(size=(worlds, 20, 1))
+    means, errors = draws.mean(2), draws.std(2, ddof=1) / math.sqrt(40)
+    rejected = 0
+    for centres, own in zip(means.tolist(), errors.tolist(), strict=True):
+        seeds = [Mean.of(c, e, 40, 0.0, 0.0, level=level) for c, e in zip(centres, own, strict=True)]
+        rejected += not Mean.pooled(seeds).holds
+    assert binomial_tail(worlds, level, rejected) > 1e-4
+    assert binomial_tail(worlds, 1 - level, worlds - rejected) > 1e-4  # nor more seldom: it is no wider than it must be
 
 
 def test_too_few_draws_decide_nothing() -> None:

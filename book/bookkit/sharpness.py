@@ -30,10 +30,9 @@ from bookkit.widths import LEVEL, POWER, binomial_tail, least_share, seen_shift,
 End = float | None  # of an interval; None where it has none there
 ACCEPTED = ("holds", "not contradicted")  # verdicts of what no rule refused
 COARSE, SHORT = 0.1, 0.05  # a factor, points of a share
-# By chance alone, with twenty seeds, in two of ten thousand claims; less than SHARED in four. With five seeds in one of
-# thirty and one of eleven: then the verdict is less sharp than it could be, not sharper.
-APART = 1.6
-SHARED = 0.5  # seeds whose means differ by less than this part of their standard error judge the same draws
+# Seeds whose means differ by less than this part of their standard error judge the same draws. With twenty seeds of other draws chance
+# brings this about in four of ten thousand parts; the error of one seed is then too large, not too small.
+SHARED = 0.5
 
 
 @dataclass(frozen=True)
@@ -248,31 +247,28 @@ class Mean(Part):
 
     @classmethod
     def pooled(cls, parts: Sequence[Self]) -> Self:
-        """The mean of all draws, and its standard error, as if they had been one sample: Student's t then counts them all.
+        """The mean of the seeds' means, and its standard error from their spread: Student's t counts seeds, not draws.
 
-        Seeds whose means differ by less than `SHARED` of their own standard error judge the same draws, or nearly: their error stays. If
-        they differ by more than `APART` of it, draws of one seed have something in common: then only the seeds are counted.
+        Draws of one seed may have something in common (a start, a set of prompts), and what each seed states of its own error would then be
+        too small; how far the seeds' means lie apart is true of either. Seeds whose means differ by less than `SHARED` of their own
+        standard error judge the same draws, or nearly: their error stays.
         """
         first = parts[0]
         origins = [fmean(end for end in (part.low, part.high) if end is not None) for part in parts]
         apart = [part.centre - origin for part, origin in zip(parts, origins, strict=True)]
         spread, alone = stdev(apart), fmean(part.error for part in parts)
-        draws = sum(part.draws for part in parts)
+        own = fmean(part.own for part in parts)
         if spread < SHARED * alone:
             error, draws = alone, first.draws
-        elif spread > APART * alone:
-            error, draws = spread / math.sqrt(len(parts)), float(len(parts))
         else:
-            within = sum((part.draws - 1) * part.draws * part.error**2 for part in parts)
-            between = draws / len(parts) * (len(parts) - 1) * spread**2
-            error = math.sqrt((within + between) / (draws - 1) / draws)
+            error, draws, own = spread / math.sqrt(len(parts)), float(len(parts)), own / math.sqrt(len(parts))
         low, high = (
             None if None in ends else fmean(ends) for ends in ([p.low for p in parts], [p.high for p in parts])
         )
         return cls.of(
             fmean(origins) + fmean(apart), error, draws, low, high, slack=fmean(part.slack for part in parts),
             scale=fmean(part.scale for part in parts), level=first.level,
-            own=fmean(part.own for part in parts) * math.sqrt(first.draws / max(draws, first.draws)),
+            own=own,
         )  # fmt: skip
 
 
@@ -361,11 +357,19 @@ KINDS: dict[str, type[Part]] = {kind.rule: kind for kind in (Fixed, Share, Mean,
 
 
 def of_record(record: Mapping[str, Any]) -> tuple[Part, ...]:
-    """The parts that a stored record holds; empty for one that says nothing of them."""
+    """The parts that a stored record holds, of all seeds together where it has them; empty for one that says nothing of them."""
     return tuple(
         KINDS[part["rule"]](**{name: value for name, value in part.items() if name != "rule"})
-        for part in record.get("parts", [])
+        for part in record.get("pooled", record).get("parts", [])
     )
+
+
+def verdict_of(parts: Iterable[Part]) -> str:
+    """What follows from the parts of a verdict, where the claim is inside its regime."""
+    parts = list(parts)
+    if not all(part.holds for part in parts):
+        return "fails"
+    return "holds" if all(part.decided for part in parts) else "not contradicted"
 
 
 def resolutions(parts: Iterable[Part]) -> tuple[Resolution, ...]:

@@ -109,7 +109,8 @@ class Ledger(SphinxDirective):
 
     def _claim(self, record: dict) -> tag:
         standing = self.known.get(record["id"], Standing(None, None))
-        held = element("i", standing.held, title=standing.replicated_words) if standing.held else element("i")
+        told = {"title": standing.replicated_words} if standing.replicated_words else {}
+        held = element("i", standing.held or ("stale" if standing.stale else ""), **told)
         # The verdict is a badge, with its sign from the style sheet.
         badge = nodes.inline("", verdict_words(record), classes=["verdict", BADGES[record["verdict"]]])
         summary = element("summary", element("b", record["id"]), element("span", record["title"]), held, badge)
@@ -130,7 +131,7 @@ class Ledger(SphinxDirective):
             "Predicted": [*self._inline(signs(record["predicted"]))],
             "Measured": [*self._inline(signs(record["measured"]))],
             "Rule": [*self._inline(rule_words(record))],
-            "Sharpness": [*self._inline(_sharpness(record, standing))],
+            "Sharpness": [*self._inline(_sharpness(record))],
             "Negative control": [*self._inline(control_words(record))] if record.get("negative_control") else [],
             "Numbers": [part for text in lines for part in (element("br"), text)][1:],
             "Replicated": [*self._inline(signs(standing.replicated_words))],
@@ -189,11 +190,12 @@ class Ledger(SphinxDirective):
         return [node for child in holder.children for node in child.children]
 
 
-def _sharpness(record: dict, standing: Standing) -> str:
+def _sharpness(record: dict) -> str:
     """What the rule could have seen, with the draws of all seeds where there are some, and why it sees little."""
     said = sharpness_words(record)
-    if "on_page" in record and standing.counts and standing.counts.fresh:
-        said += f". All draws of {standing.counts.seeds} seeds together; on the page alone: {record['on_page']}"
+    if pooled := record.get("pooled"):
+        own = sharpness_words({name: value for name, value in record.items() if name != "pooled"})
+        said = f"on the page: {own}; all draws of {pooled['seeds']} seeds together: {pooled['verdict']}, {said}"
     return f"{said}. Why no sharper: {record['coarse'].rstrip('.')}" if said and record.get("coarse") else said
 
 

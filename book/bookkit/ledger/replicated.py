@@ -7,7 +7,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxRole
 
-from bookkit.ledger.records import page_name, read_ledger
+from bookkit.ledger.records import page_name, read_ledger, tables_of
 from bookkit.ledger.words import spoken
+from bookkit.pages import tolerances
 from bookkit.pages.catalogue import find_root
+from bookkit.parser import program
 from bookkit.replication import counts
 from bookkit.replication.registration import Registered, registered
 from bookkit.widths import LEDGER
@@ -28,11 +30,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Standing:
-    """What is known of a claim beside its verdict. `counts` are those of the claim as it is registered now, or None."""
+    """What is known of a claim beside its verdict. `counts` are those of the claim and of its page as they are now, or None."""
 
     registered: Registered | None
     counts: counts.Counts | None
     restated: str = ""  # what the claim said before, and why it says something else now
+    stale: str = ""  # why what was seen at fresh seeds does not speak of the page as it is now
 
     @property
     def held(self) -> str:
@@ -43,7 +46,7 @@ class Standing:
     def replicated_words(self) -> str:
         """ "verdict as expected at 20 of 20 fresh seeds, negative control told apart at 20; fraction 0.97 to 1"."""
         if (found := self.counts) is None:
-            return ""
+            return f"stale, so nothing is counted: {self.stale}" if self.stale else ""
         words = f"verdict as expected at {found.as_expected} of {found.seeds} fresh seeds"
         words += f" (outside its regime at {found.outside})" if found.outside else ""
         words += f", negative control told apart at {found.control_told}"
@@ -65,33 +68,56 @@ class Standing:
             "replication": ("seeds", "as_expected", "outside", "control_told"),
         }
         known = {"registered": self.registered, "replication": self.counts}
-        return {key: known[key] and {name: getattr(known[key], name) for name in names} for key, names in said.items()}
+        return {
+            key: known[key] and {name: getattr(known[key], name) for name in names} for key, names in said.items()
+        } | ({"stale": self.stale} if self.stale else {})
 
 
 def standings(root: Path | None = None) -> dict[str, Standing]:
-    """By claim. Counts of a claim that was registered anew since are left out: they speak of another claim."""
+    """By claim.
+
+    Left out are counts of a claim that was registered anew since (they speak of another claim), counts at seeds that somebody had looked at
+    before it was registered, and counts that are stale: the page's own numbers, or the tables that it reads, are others now.
+    """
     root = root or find_root()
     known, table, said = registered(root), counts.read(root), restated(root)
-    found = table.claims if table else {}
-    current = {c: n for c, n in found.items() if c not in known or known[c].fingerprint == n.fingerprint}
-    return {c: Standing(known.get(c), current.get(c), said.get(c, "")) for c in {**known, **found, **said}}
+    records = {record["id"]: record for record in read_ledger(root)}
+    found = {}
+    for claim in {**known, **(table.claims if table else {}), **said}:
+        each, fixed, record = (table.claims.get(claim) if table else None), known.get(claim), records.get(claim)
+        if each and fixed and (each.fingerprint != fixed.fingerprint or each.first < fixed.unseen):
+            each = None
+        found[claim] = Standing(fixed, each, said.get(claim, ""))
+        if each and record:
+            path = root / f"{record['page']}.ipynb"
+            if stale := each.stale(record, tables_of(path), tolerances.read(path)):
+                found[claim] = replace(found[claim], counts=None, stale=stale)
+    return found
+
+
+def stale_words(known: Mapping[str, Standing]) -> str:
+    """How many claims are stale, which, and what helps; empty for none."""
+    if not (stale := [claim for claim, standing in known.items() if standing.stale]):
+        return ""
+    return (
+        f"{len(stale)} claims were judged at fresh seeds on pages that have changed since, and show no count ({', '.join(stale[:8])}"
+        f"{', ...' if len(stale) > 8 else ''}): {program()} replicate PAGE --seeds 20 --first K --write"
+    )
 
 
 def ledger(source: Path) -> list[dict[str, Any]]:
-    """The records of the stored pages under `source`, judged with the draws of all seeds where a claim was replicated as it stands.
-
-    Then `verdict` and `parts` are those of all draws together, and `on_page` is the page's verdict.
-    """
+    """The records of the stored pages under `source`; `pooled` beside what the page says: what the draws of all seeds say together."""
     known = standings()
     return [together(record, known.get(record["id"])) for record in read_ledger(source)]
 
 
 def together(record: dict[str, Any], standing: Standing | None) -> dict[str, Any]:
-    """One record, as `ledger` has it."""
+    """One record, as `ledger` has it: nothing of the page's own is replaced."""
     found = standing.counts if standing else None
-    if not found or not found.verdict or record["verdict"] == "outside its regime":
+    if not found or not found.fresh or not found.verdict:
         return record
-    return {**record, "verdict": found.verdict, "parts": list(found.parts), "on_page": record["verdict"]}
+    parts = [part.as_record() for part in found.parts]
+    return {**record, "pooled": {"verdict": found.verdict, "seeds": found.seeds, "parts": parts}}
 
 
 def restated(root: Path) -> dict[str, str]:

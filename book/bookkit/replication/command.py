@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 
 from bookkit.code import code_of
-from bookkit.ledger.records import checks_of, read_ledger, whole
+from bookkit.ledger.records import checks_of, read_ledger, tables_of, whole
 from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, resolve_page
 from bookkit.pages.parameters import page_parameters
 from bookkit.pages.rerun import read_notebook
@@ -22,8 +22,8 @@ BUILT = "_build/replication"
 EXAMPLES = """\
 examples:
   {0} replicate two_steps --seeds 3                 the claims of one page, at the first three seeds of this release
-  {0} replicate --seeds 20 --first 100 --write      all pages; the table goes to book/replication.json
-  {0} replicate --seeds 5 --first 120               five further seeds
+  {0} replicate --seeds 20 --first 300 --write      all pages; the table goes to book/replication.json
+  {0} replicate --seeds 5 --first 320               five further seeds
   {0} replicate --seeds 3 --series 2026-W47         seeds of another series, a week's say
 
 Stop it whenever you like; the same command goes on with what is missing.
@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.output and options.output.exists() and not options.output.is_dir():
         raise UserError(f"-o must be a folder; {options.output} is a file: give another name")
     if options.write:
-        _require_registered([page.name for page in pages], root)
-        _require_same_seeds(rule(name, options.series), options, root)
+        _require_registered([page.name for page in pages], options.first, root)
+        _require_same_rule(rule(name, options.series), options, root)
     found: dict[str, counts.Counts] = {}
     failed = 0
     for page in pages:
@@ -107,11 +107,11 @@ def _page(
     kept = [folder / "notebooks" / f"{ids[seed]}.ipynb" for seed in chosen if seed in ids]
     runs = [[{**r, "page": page.name} for r in checks_of(nbformat.read(path, as_version=4))] for path in kept]
     marks = {r["id"]: registration.fingerprint({**r, "page": f"notebooks/{page.name}"}, root) for r in records}
-    return counts.count(runs, marks), len(chosen) - len(kept)
+    return counts.count(records, runs, marks, options.first, tables_of(page.stored)), len(chosen) - len(kept)
 
 
-def _require_registered(names: Sequence[str], root: Path) -> None:
-    """What is judged for the table is fixed before. Raises `UserError` that names a claim which is not."""
+def _require_registered(names: Sequence[str], first: int, root: Path) -> None:
+    """What is judged for the table is fixed before, and at seeds at which nobody had looked. Raises `UserError` that names a claim."""
     everywhere = whole(read_ledger(root), root / "notebooks")
     records = [record for record in everywhere if record["page"].removeprefix("notebooks/") in names]
     if new := registration.unregistered(records, root):
@@ -119,15 +119,21 @@ def _require_registered(names: Sequence[str], root: Path) -> None:
         raise UserError(
             f"{len(new)} claims are not registered as they stand ({listed}): {program()} register --because '...', then again"
         )
-
-
-def _require_same_seeds(text: str, options: argparse.Namespace, root: Path) -> None:
-    """Some pages' claims join those of the others, judged at the same seeds. Raises `UserError` where the table has others."""
-    before = counts.read(root)
-    if options.pages and before and (before.rule, before.first) != (text, options.first):
+    fixed = registration.registered(root)
+    least, claim = max((fixed[record["id"]].unseen, record["id"]) for record in records) if records else (0, "")
+    if first < least:
         raise UserError(
-            f"{counts.FILE} holds claims judged at the seeds of {before.rule!r} from k = {before.first} on; got {text!r} from "
-            f"{options.first}: give --first {before.first} and that series, or name no page to write all anew"
+            f"--first must be {least} or more, for seeds before had been looked at when {claim} was registered; got {first}"
+        )
+
+
+def _require_same_rule(text: str, options: argparse.Namespace, root: Path) -> None:
+    """Some pages' claims join those of the others. Raises `UserError` where the table's seeds follow another rule."""
+    before = counts.read(root)
+    if options.pages and before and before.rule != text:
+        raise UserError(
+            f"{counts.FILE} holds claims judged at the seeds of {before.rule!r}; got {text!r}: give that series, or name no page to "
+            "write all anew"
         )
 
 
@@ -149,7 +155,7 @@ def _write(root: Path, found: dict[str, counts.Counts], text: str, options: argp
         command, day = before.command, f"{before.date[:10]} to {day}" if before.date[:10] != day else day
     order = {record["id"]: number for number, record in enumerate(read_ledger(root))}
     found = dict(sorted(((c, e) for c, e in found.items() if c in order), key=lambda item: order[item[0]]))
-    print(counts.written(root, counts.Replication(text, options.first, day, command, found)))
+    print(counts.written(root, counts.Replication(text, day, command, found)))
 
 
 def register(arguments: Sequence[str] | None = None) -> int:
@@ -161,6 +167,12 @@ def register(arguments: Sequence[str] | None = None) -> int:
         "--because", metavar="WHY", default="", help="why claims are new, or changed since they were fixed"
     )
     top.add_argument("--check", action="store_true", help="write nothing; list what is not registered, exit code 1")
+    top.add_argument(
+        "--unseen",
+        metavar="K",
+        type=int,
+        help="the first seed that nobody has looked at (default: after those of the table)",
+    )
     options = top.parse_args(arguments)
     root = find_root()
     records = whole(read_ledger(root), root / "notebooks")
@@ -168,7 +180,7 @@ def register(arguments: Sequence[str] | None = None) -> int:
         new = registration.unregistered(records, root)
         print("\n".join(f"{record['id']} ({record['page']})" for record in new) or "all claims are registered")
         return 1 if new else 0
-    new = registration.register(records, root, options.because, datetime.now(UTC).date())
+    new = registration.register(records, root, options.because, datetime.now(UTC).date(), options.unseen)
     print(
         f"{registration.FILE}: {len(new)} claims" if new else "all claims are registered as they stand; nothing written"
     )

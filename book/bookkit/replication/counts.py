@@ -1,13 +1,21 @@
 """What became of each claim at fresh seeds, and the table of it that a book keeps: book/replication.json.
 
+The table holds what was seen at each seed, one letter a verdict and the few numbers that each rule needs; every count and every verdict
+of all draws together is made of these when it is asked for. So a count cannot be edited, and the whole has a checksum.
+
 A verdict that differs from the expected one is *unexpected*. The rules say how many of these chance alone would make
 (`bookkit.rules`): their false alarms, added over claims and seeds. More than that, and some claim is not true as it stands.
+
+Beside its seeds a claim keeps the numbers of the page's own run, and the stored tables that the page had read. Where these have changed,
+what was seen belongs to another page: it is *stale* (`Counts.stale`), and shows no count.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +23,64 @@ from scipy.special import pdtrc
 
 from bookkit.files import one_line_each, written_aside
 from bookkit.pages.catalogue import UserError, one_line
-from bookkit.sharpness import ACCEPTED, Part, of_record, pooled
+from bookkit.pages.tolerances import Tolerances
+from bookkit.parser import program
+from bookkit.sharpness import ACCEPTED, Part, of_record, pooled, verdict_of
 from bookkit.widths import LEDGER
 
 FILE = "book/replication.json"
-FORMAT = 1
+FORMAT = 2
+LETTERS = {"holds": "h", "not contradicted": "u", "fails": "f", "outside its regime": "o"}
+WORDS = {letter: verdict for verdict, letter in LETTERS.items()}
 
 
 @dataclass(frozen=True)
 class Counts:
-    """One claim at fresh seeds."""
+    """One claim at seeds `first`, `first` + 1, ..."""
 
     page: str
     fingerprint: str  # of the claim as it was judged: `bookkit.replication.registration`
-    seeds: int
-    as_expected: int  # verdicts
-    outside: int  # of the others: those where the claim was outside its regime
-    control_told: int  # seeds at which the negative control came out the other way
+    first: int
+    expected: str
+    verdicts: str  # one of LETTERS a seed
+    told: str  # a seed: 1 where the negative control came out the other way
     false_alarm: float  # of its rules, at one seed
     number: str  # the evidence's first number, and its range over the seeds
     low: float | None
     high: float | None
     fresh: bool = True  # the seeds judged different draws; without chance one judgement counts, not twenty
-    parts: tuple[
+    columns: tuple[
         Mapping[str, Any], ...
-    ] = ()  # of the verdict, with the draws of all seeds together (`bookkit.sharpness`)
+    ] = ()  # parts of the verdict: of each field its values by seed, or the one of all
+    joined: bool = False  # the columns are sums over the seeds, as tables kept them until 2026-11-28
+    numbers: Mapping[str, Any] = field(default_factory=dict)  # of the page's own run, when the seeds were run
+    tables: str = ""  # which stored tables the page had read: `marked`
+
+    @property
+    def seeds(self) -> int:
+        """How many."""
+        return len(self.verdicts)
+
+    @property
+    def as_expected(self) -> int:
+        """At how many seeds the verdict was the expected one.
+
+        One page's draws may be too few to decide what its rule accepts; that is no unexpected verdict, for all draws are judged together.
+        """
+        return self.seeds - sum(not self._agrees(WORDS[letter]) for letter in self.verdicts)
+
+    def _agrees(self, verdict: str) -> bool:
+        return verdict == self.expected or {verdict, self.expected} <= set(ACCEPTED)
+
+    @property
+    def outside(self) -> int:
+        """At how many of the others the claim was outside its regime."""
+        return self.verdicts.count("o") if self.expected != WORDS["o"] else 0
+
+    @property
+    def control_told(self) -> int:
+        """At how many seeds the negative control came out the other way."""
+        return self.told.count("1")
 
     @property
     def judged(self) -> int:
@@ -52,26 +93,61 @@ class Counts:
         other = self.seeds - self.as_expected
         return other if self.fresh else min(other, 1)
 
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Of the verdict, with the draws of all seeds together (`bookkit.sharpness`); seeds at which nothing was measured are left out."""
+        if not self.columns or self.joined:
+            return of_record({"parts": self.columns})
+        runs = [k for k in range(self.seeds) if any(_at(self.columns[0], k).values())]
+        found = [of_record({"parts": [_at(column, k) for column in self.columns]}) for k in runs]
+        return pooled(found if self.fresh else found[:1])
+
     @property
     def verdict(self) -> str:
         """Of all draws together, by the same rules at the same level; empty where they were not kept."""
-        parts = of_record({"parts": self.parts})
-        if not parts:
-            return ""
-        if not all(part.holds for part in parts):
-            return "fails"
-        return "holds" if all(part.decided for part in parts) else "not contradicted"
+        return verdict_of(self.parts) if self.parts else ""
+
+    def stale(self, record: Mapping[str, Any], tables: Mapping[str, str], tolerances: Tolerances) -> str:
+        """What the page shows now and did not show when the seeds were run, in words; empty where nothing has changed.
+
+        record: of the claim, as the page stores it; tables: those that the page has read; tolerances: of the page's numbers.
+        """
+        if marked(tables) != self.tables:
+            return "the page reads other tables now"
+        now = record.get("numbers", {})
+        for name in {**self.numbers, **now}:
+            if name not in now or name not in self.numbers:
+                return f"the page's number {name} is {'gone' if name in self.numbers else 'new'}"
+            before, value = self.numbers[name], now[name]
+            one_kind = isinstance(before, float) and isinstance(value, float)
+            if before != value and not (one_kind and tolerances.same(f"{record['id']}:{name}", before, value)):
+                return f"the page's {name} is {value!r}, and was {before!r}"
+        return ""
+
+
+def marked(tables: Mapping[str, str]) -> str:
+    """Sixteen hexadecimal digits for the tables that a page has read, and their hashes; empty for none."""
+    return hashlib.sha256(json.dumps(sorted(tables.items())).encode()).hexdigest()[:16] if tables else ""
+
+
+def _at(column: Mapping[str, Any], k: int) -> dict[str, Any]:
+    """One part of the verdict at the k-th seed."""
+    return {name: value[k] if isinstance(value, list) else value for name, value in column.items()}
 
 
 @dataclass(frozen=True)
 class Replication:
-    """The table: which seeds, when, by which command, and the counts of each claim."""
+    """The table: which seeds, when, by which command, and each claim."""
 
     rule: str
-    first: int
     date: str
     command: str
     claims: dict[str, Counts]
+
+    @property
+    def looked(self) -> int:
+        """The first seed at which nobody has looked yet."""
+        return max((each.first + each.seeds for each in self.claims.values()), default=0)
 
 
 @dataclass(frozen=True)
@@ -103,60 +179,66 @@ class Tally:
         )
 
 
-def count(runs: Sequence[Iterable[Mapping[str, Any]]], fingerprints: Mapping[str, str]) -> dict[str, Counts]:
-    """Counts by claim from the check records of one page at several seeds; `fingerprints` by claim.
+def count(
+    page: Iterable[Mapping[str, Any]],
+    runs: Sequence[Iterable[Mapping[str, Any]]],
+    fingerprints: Mapping[str, str],
+    first: int = 0,
+    tables: Mapping[str, str] | None = None,
+) -> dict[str, Counts]:
+    """By claim, from the check records of a stored page and those of its runs at several seeds; `fingerprints` by claim.
 
-    Raises ValueError where the runs did not judge the same claims.
+    Raises ValueError where the runs did not judge the same claims as the page.
     """
+    stored = {record["id"]: record for record in page}
     by_seed = [{record["id"]: record for record in run} for run in runs]
-    ids = list(by_seed[0]) if by_seed else []
-    if any(set(run) != set(ids) for run in by_seed):
-        raise ValueError("runs must judge the same claims at every seed; they do not")
-    columns = {claim: [run[claim] for run in by_seed] for claim in ids}
+    if any(set(run) != set(stored) for run in by_seed):
+        raise ValueError("runs must judge the same claims at every seed as the stored page; they do not")
+    columns = {claim: [run[claim] for run in by_seed] for claim in stored if by_seed}
     changed = {
         claim for claim, records in columns.items() if any(_measured(r) != _measured(records[0]) for r in records)
     }
-    # What chance decides may come out the same at every seed (all draws inside); then the page tells whether its draws changed.
-    return {
-        claim: _count(records, fingerprints[claim], claim in changed or bool(changed and records[0]["false_alarm"]))
-        for claim, records in columns.items()
-    }
+    found = {}
+    for claim, records in columns.items():
+        number, low, high = _range(records)
+        found[claim] = Counts(
+            page=records[0]["page"],
+            fingerprint=fingerprints[claim],
+            first=first,
+            expected=records[0]["expected"],
+            verdicts="".join(LETTERS[record["verdict"]] for record in records),
+            told="".join(str(int(r["negative_control"]["verdict"] != r["verdict"])) for r in records),
+            false_alarm=max(record["false_alarm"] for record in records),
+            number=number,
+            low=low,
+            high=high,
+            # What chance decides may come out the same at every seed (all draws inside); then the page tells whether its draws changed.
+            fresh=claim in changed or bool(changed and records[0]["false_alarm"]),
+            columns=_columns([record.get("parts", []) for record in records]),
+            numbers={name: _rounded(value, 12) for name, value in stored[claim].get("numbers", {}).items()},
+            tables=marked(tables or {}),
+        )
+    return found
 
 
 def _measured(record: Mapping[str, Any]) -> list[Any]:
     return [record["verdict"], record["numbers"], record.get("parts", [])]
 
 
-def _count(records: Sequence[Mapping[str, Any]], fingerprint: str, fresh: bool) -> Counts:
-    # One page's draws may be too few to decide what its rule accepts; that is no unexpected verdict, for all draws are judged together.
-    verdicts, expected = [record["verdict"] for record in records], records[0]["expected"]
-    other = [verdict for verdict in verdicts if verdict != expected and not {verdict, expected} <= set(ACCEPTED)]
-    number, low, high = _range(records)
-    return Counts(
-        page=records[0]["page"],
-        fingerprint=fingerprint,
-        seeds=len(records),
-        as_expected=len(records) - len(other),
-        outside=other.count("outside its regime"),
-        control_told=sum(record["verdict"] != record["negative_control"]["verdict"] for record in records),
-        false_alarm=max(record["false_alarm"] for record in records),
-        number=number,
-        low=low,
-        high=high,
-        fresh=fresh,
-        parts=tuple(_rounded(part) for part in _together(records, fresh)),
-    )
+def _columns(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
+    """Part by part, of each field its values by seed, or the one of all; a seed at which nothing was measured has None."""
+    first = next((parts for parts in runs if parts), [])
+    if any(parts and [p["rule"] for p in parts] != [p["rule"] for p in first] for parts in runs):
+        raise ValueError("a claim must be judged by the same rules at every seed; it is not")
+    found = []
+    for number, part in enumerate(first):
+        values = {name: [_rounded(p[number][name], 8) if p else None for p in runs] for name in part}
+        found.append({name: row[0] if all(v == row[0] for v in row) else row for name, row in values.items()})
+    return tuple(found)
 
 
-def _together(records: Sequence[Mapping[str, Any]], fresh: bool) -> tuple[Part, ...]:
-    """The parts of the verdict over all seeds at which it was inside its regime."""
-    runs = [of_record(record) for record in records if record["verdict"] != "outside its regime"]
-    return pooled(runs) if fresh else pooled(runs[:1])
-
-
-def _rounded(part: Part) -> dict[str, Any]:
-    """Its numbers to the ten digits that suffice."""
-    return {name: float(f"{v:.10g}") if isinstance(v, float) else v for name, v in part.as_record().items()}
+def _rounded(value: Any, digits: int) -> Any:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def _range(records: Sequence[Mapping[str, Any]]) -> tuple[str, float | None, float | None]:
@@ -187,25 +269,41 @@ def tally(claims: Iterable[Counts]) -> Tally:
 
 
 def read(root: Path) -> Replication | None:
-    """The table of the book in `root`; None where there is none. Raises `UserError` for a file that is none of ours."""
+    """The table of the book in `root`; None where there is none. Raises `UserError` for a file that is none of ours, or was edited."""
     path = root / FILE
     if not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content.pop("format") != FORMAT:
-            raise ValueError("another format")
-        claims = {
-            claim: Counts(**{**entry, "parts": tuple(entry.get("parts", ()))})
-            for claim, entry in content.pop("claims").items()
-        }
-        return Replication(**content, claims=claims)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{FILE} is no table of a replication: {one_line(error)}") from None
+        return _read(path, path.stat().st_mtime_ns)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        again = f"{program()} replicate --seeds 20 --first K --write"
+        raise UserError(
+            f"{FILE} is no table of a replication: {one_line(error)}; restore it from git, or judge again: {again}"
+        ) from None
+
+
+@cache
+def _read(path: Path, changed: int) -> Replication:
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if content.pop("format") != FORMAT:
+        raise ValueError("another format")
+    if content.pop("seal") != sealed(content):
+        raise ValueError("edited by hand")
+    claims = {
+        claim: Counts(**{**entry, "columns": tuple(entry["columns"])}) for claim, entry in content.pop("claims").items()
+    }
+    return Replication(**content, claims=claims)
+
+
+def sealed(content: Mapping[str, Any]) -> str:
+    """SHA-256 of the table without its seal. It guards against edits and accidents, not against whoever computes it anew."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def written(root: Path, found: Replication) -> Path:
     """Write the table, one line per claim."""
+    content = json.loads(json.dumps(asdict(found)))
     with written_aside(root / FILE) as temporary:
-        temporary.write_text(one_line_each({"format": FORMAT, **asdict(found)}), encoding="utf-8", newline="\n")
+        text = one_line_each({"format": FORMAT, "seal": sealed(content), **content})
+        temporary.write_text(text, encoding="utf-8", newline="\n")
     return root / FILE

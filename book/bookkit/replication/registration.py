@@ -1,6 +1,9 @@
 """Registration: a claim's judge, threshold and sizes are written down, with the date, before they are judged at fresh seeds.
 
-    book/registered.json    one line a claim: its fingerprint, and when it was registered; above them why, one line a registration
+    book/registered.json    one line a claim: its fingerprint, and when it was registered; above them, one line a registration: why, and
+                            the number of the first seed at which nobody had looked (`bookkit.replication.seeds`)
+
+Only seeds from there on count: a judge that was changed after results had been seen at some seeds is not judged at these.
 
 A fingerprint reads what decides the verdict: the code of the judge with the constants and helpers of its own module that it names, the
 wrong constant of its negative control, the expected verdict, the condition of its regime, and the page's default parameters. Words are
@@ -23,10 +26,11 @@ from bookkit.files import one_line_each, written_aside
 from bookkit.ledger.records import page_name, source_line
 from bookkit.pages.catalogue import Page, UserError, one_line
 from bookkit.pages.parameters import page_parameters
+from bookkit.replication import counts
 from bookkit.verdicts import as_counted
 
 FILE = "book/registered.json"
-FORMAT = 2
+FORMAT = 3
 # Where a claim is registered with its set, by a decorator or a call that names its id: what decides, and what does not.
 DECIDING = ("wrong", "expected", "violation")
 WORDS = ("title", "statement", "words", "regime", "wrong_text", "coarse", "source", "box", "uses")
@@ -39,12 +43,13 @@ UNREAD = {"type_params", "type_comment", "kind", "returns", "annotation", "ctx"}
 
 @dataclass(frozen=True)
 class Registered:
-    """What was registered of a claim last: its fingerprint, the day, how often it was registered, and the reason of a change."""
+    """What was registered of a claim last: its fingerprint, the day, how often, the reason of a change, and the first unseen seed."""
 
     fingerprint: str
     day: str
     times: int
     because: str
+    unseen: int
 
 
 # --- what is fixed ----------------------------------------------------------------------------------------------------------
@@ -160,9 +165,10 @@ def _deciding(decorator: ast.expr) -> ast.expr:
 
 def registered(root: Path) -> dict[str, Registered]:
     """By claim, what was registered last. Raises `UserError` for a file that is none of ours."""
-    because, claims = _read(root)
+    why, claims = _read(root)
     return {
-        claim: Registered(mark, days[-1][:10], len(days), because[days[-1]]) for claim, (mark, *days) in claims.items()
+        claim: Registered(mark, days[-1][:10], len(days), str(why[days[-1]][0]), int(why[days[-1]][1]))
+        for claim, (mark, *days) in claims.items()
     }
 
 
@@ -172,18 +178,26 @@ def unregistered(records: Iterable[Mapping[str, Any]], root: Path) -> list[Mappi
     return [r for r in records if r["id"] not in known or known[r["id"]].fingerprint != fingerprint(r, root)]
 
 
-def register(records: Iterable[Mapping[str, Any]], root: Path, why: str, today: date) -> list[str]:
+def register(
+    records: Iterable[Mapping[str, Any]], root: Path, why: str, today: date, unseen: int | None = None
+) -> list[str]:
     """Register every claim that is not, with the reason; their ids. Writes nothing where all are.
 
-    What is registered on one day for one reason is one registration; a second one of the day is named 2026-11-22-2. Raises
-    `UserError` without a reason.
+    unseen: the number of the first seed at which nobody has looked; by default the first after those of the table. What is registered on
+    one day for one reason is one registration; a second one of the day is named 2026-11-22-2. Raises `UserError` without a reason, or
+    for seeds that the table has.
     """
     if not (why := why.strip()):
         raise UserError('because must say why claims are registered, or again; as in --because "first registration"')
+    table = counts.read(root)
+    looked = table.looked if table else 0
+    unseen = looked if unseen is None else unseen
+    if unseen < looked:
+        raise UserError(f"unseen must be {looked} or more, for {counts.FILE} has the seeds before; got {unseen}")
     because, claims = _read(root)
     new = unregistered(records, root)
     if new:
-        name = next(name for name in _free(today) if because.setdefault(name, why) == why)
+        name = next(name for name in _free(today) if because.setdefault(name, [why, unseen]) == [why, unseen])
         for record in new:
             _, *days = claims.get(record["id"], [""])
             claims[record["id"]] = [fingerprint(record, root), *days, name]
@@ -197,23 +211,24 @@ def _free(today: date) -> Iterator[str]:
     yield from (f"{today}-{number}" for number in count(2))
 
 
-def _read(root: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The reasons by registration; by claim, its fingerprint and its registrations."""
+def _read(root: Path) -> tuple[dict[str, list[str | int]], dict[str, list[str]]]:
+    """By registration, its reason and first unseen seed; by claim, its fingerprint and its registrations."""
     path = root / FILE
     if not path.is_file():
         return {}, {}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT or not all(
-            days[-1] in content["because"] for days in content["claims"].values()
-        ):
+        because = content["because"]
+        if content["format"] != FORMAT or not all(days[-1] in because for days in content["claims"].values()):
             raise ValueError("another format, or a registration without its reason")
-        return content["because"], content["claims"]
+        if not all(isinstance(why, str) and type(unseen) is int for why, unseen in because.values()):
+            raise ValueError("a registration that does not say why, or which seed was the first unseen one")
+        return because, content["claims"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{FILE} is no registration: {one_line(error)}") from None
 
 
-def _write(root: Path, because: dict[str, str], claims: dict[str, list[str]]) -> None:
+def _write(root: Path, because: dict[str, list[str | int]], claims: dict[str, list[str]]) -> None:
     ordered = {claim: claims[claim] for claim in sorted(claims, key=as_counted)}
     with written_aside(root / FILE) as temporary:
         temporary.write_text(
