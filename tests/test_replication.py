@@ -331,7 +331,7 @@ def test_a_table_that_was_edited_is_refused(book: Path, edit: str) -> None:
     EDITS[edit](changed := copy.deepcopy(table))
     assert changed != table
     write(path, json.dumps(changed))
-    with pytest.raises(UserError, match=r"no table of a replication: .*replicate --seeds 20 --first K --write"):
+    with pytest.raises(UserError, match=r"no table of a replication: .*replicate --seeds 20 --write"):
         counts.read(book)
     for text in ("[]", "null", path.read_text(encoding="utf-8")[:99]):
         write(path, text)
@@ -426,8 +426,8 @@ def test_seeds_that_were_looked_at_and_other_series_do_not_join_the_table() -> N
         each.unseen for c, each in registered(ROOT).items() if c in before.claims and before.claims[c].page == page
     )
     with pytest.raises(UserError, match=rf"--first must be {least} or more, .*; got {least - 1}"):
-        command._require_registered([page], least - 1, ROOT)
-    command._require_registered([page], least, ROOT)
+        command._unseen([page], least - 1, ROOT)
+    assert [command._unseen([page], first, ROOT) for first in (None, least, least + 7)] == [least, least, least + 7]
     given = command.parser().parse_args(["two_steps", "--write"])
     with pytest.raises(UserError, match=r"seeds of .*; got 'a, b: seed k': give that series"):
         command._require_same_rule("a, b: seed k", given, ROOT)

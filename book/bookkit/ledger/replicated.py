@@ -101,7 +101,7 @@ def stale_words(known: Mapping[str, Standing]) -> str:
         return ""
     return (
         f"{len(stale)} claims were judged at fresh seeds on pages that have changed since, and show no count ({', '.join(stale[:8])}"
-        f"{', ...' if len(stale) > 8 else ''}): {program()} replicate PAGE --seeds 20 --first K --write"
+        f"{', ...' if len(stale) > 8 else ''}): {program()} replicate PAGE --seeds 20 --write"
     )
 
 

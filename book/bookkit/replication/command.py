@@ -22,8 +22,8 @@ BUILT = "_build/replication"
 EXAMPLES = """\
 examples:
   {0} replicate two_steps --seeds 3                 the claims of one page, at the first three seeds of this release
-  {0} replicate --seeds 20 --first 300 --write      all pages; the table goes to book/replication.json
-  {0} replicate --seeds 5 --first 320               five further seeds
+  {0} replicate --seeds 20 --write                  all pages, from the first unseen seed on, for book/replication.json
+  {0} replicate --seeds 5 --first 300               five further seeds
   {0} replicate --seeds 3 --series 2026-W47         seeds of another series, a week's say
 
 Stop it whenever you like; the same command goes on with what is missing.
@@ -40,7 +40,12 @@ def parser() -> Parser:
     )
     top.add_argument("pages", metavar="PAGE", nargs="*", help="as in rerun (default: all pages)")
     top.add_argument("--seeds", metavar="N", type=int, default=20, help="how many (default: 20)")
-    top.add_argument("--first", metavar="K", type=int, default=0, help="number of the first one (default: 0)")
+    top.add_argument(
+        "--first",
+        metavar="K",
+        type=int,
+        help="number of the first one (default: with --write the first unseen one, else 0)",
+    )
     top.add_argument("--series", metavar="WORD", default="", help="another series of seeds")
     top.add_jobs("runs", None, "--workers")
     top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, or its .json file")
@@ -54,12 +59,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     root = find_root()
     name = release(root)
-    chosen = seeds(name, options.seeds, first=options.first, series=options.series)
     pages = [resolve_page(page, root) for page in options.pages] or find_pages(root)
     if options.output and options.output.exists() and not options.output.is_dir():
         raise UserError(f"-o must be a folder; {options.output} is a file: give another name")
     if options.write:
-        _require_registered([page.name for page in pages], options.first, root)
+        options.first = _unseen([page.name for page in pages], options.first, root)
+    options.first = options.first or 0
+    chosen = seeds(name, options.seeds, first=options.first, series=options.series)
+    if options.write:
         _require_same_rule(rule(name, options.series), options, root)
     found: dict[str, counts.Counts] = {}
     failed = 0
@@ -110,8 +117,11 @@ def _page(
     return counts.count(records, runs, marks, options.first, tables_of(page.stored)), len(chosen) - len(kept)
 
 
-def _require_registered(names: Sequence[str], first: int, root: Path) -> None:
-    """What is judged for the table is fixed before, and at seeds at which nobody had looked. Raises `UserError` that names a claim."""
+def _unseen(names: Sequence[str], first: int | None, root: Path) -> int:
+    """The first seed for the table: what is judged is fixed before, and at seeds at which nobody had looked.
+
+    Raises `UserError` that names a claim which is not registered, or had been looked at where `first` asks to begin.
+    """
     everywhere = whole(read_ledger(root), root / "notebooks")
     records = [record for record in everywhere if record["page"].removeprefix("notebooks/") in names]
     if new := registration.unregistered(records, root):
@@ -121,10 +131,11 @@ def _require_registered(names: Sequence[str], first: int, root: Path) -> None:
         )
     fixed = registration.registered(root)
     least, claim = max((fixed[record["id"]].unseen, record["id"]) for record in records) if records else (0, "")
-    if first < least:
+    if first is not None and first < least:
         raise UserError(
             f"--first must be {least} or more, for seeds before had been looked at when {claim} was registered; got {first}"
         )
+    return least if first is None else first
 
 
 def _require_same_rule(text: str, options: argparse.Namespace, root: Path) -> None:

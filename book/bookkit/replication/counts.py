@@ -276,7 +276,7 @@ def read(root: Path) -> Replication | None:
     try:
         return _read(path, path.stat().st_mtime_ns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        again = f"{program()} replicate --seeds 20 --first K --write"
+        again = f"{program()} replicate --seeds 20 --write"
         raise UserError(
             f"{FILE} is no table of a replication: {one_line(error)}; restore it from git, or judge again: {again}"
         ) from None
