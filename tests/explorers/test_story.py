@@ -48,7 +48,7 @@ def differences(stored: Any, made: Any, at: str = "") -> list[str]:
         if len(stored) != len(made):
             return [f"{at}: {len(stored)} and {len(made)}"]
         return [one for i, pair in enumerate(zip(stored, made, strict=True)) for one in differences(*pair, f"{at}.{i}")]
-    same = stored == made if isinstance(stored, str) else math.isclose(stored, made, rel_tol=1e-4, abs_tol=1e-9)
+    same = stored == made if isinstance(stored, str) else stored == pytest.approx(made, rel=1e-4, abs=1e-9)
     return [] if same else [f"{at}: {stored} and {made}"]
 
 

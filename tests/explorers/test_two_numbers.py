@@ -63,7 +63,7 @@ def test_interpolated_risk_is_attnlibs_at_any_heads(d: int, length: int, sigma: 
     asked = {"table": table_of(d, length), "sigma": sigma}
     heads = {"omega": [omega.tolist()] * len(mu), "mu": mu}
     found, found_error = evaluate("two_numbers", [("risk", asked | heads), ("error", asked | heads)])
-    assert np.abs(np.array(found) / risk - 1).max() < INTERPOLATED
+    assert found == pytest.approx(risk, rel=INTERPOLATED)
     # Six components of the batches' deviations hold most of the variance; below 1e-5 of the risk rounding shows.
     ratio = np.array(found_error) / error
     tiny = np.maximum(error, found_error) < 1e-5 * risk

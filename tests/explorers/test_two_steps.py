@@ -105,9 +105,12 @@ def test_exact_error_of_every_setting_however_small(points):
         assert found["error1"]["total"] == pytest.approx(first, rel=1e-8), s
     assert min(depths) < -16_000
     assert max(depths) > -0.302
-    gaps = [(s["first_class_share"] == 0.5, abs(np.subtract(*found["error2"]["classes"]))) for s, found in points]
-    assert max(gap for shared, gap in gaps if shared) < 1e-9
-    assert max(gap for shared, gap in gaps if not shared) > 0.1  # classes differ when their flips do
+    classes = [(s["first_class_share"] == 0.5, found["error2"]["classes"]) for s, found in points]
+    for shared, (one, other) in classes:
+        assert not shared or one == pytest.approx(other, rel=0, abs=1e-9)
+    assert (
+        max(abs(one - other) for shared, (one, other) in classes if not shared) > 0.1
+    )  # they differ when their flips do
 
 
 def test_the_integral_alone_at_every_depth_and_on_both_sides():

@@ -51,9 +51,9 @@ def exact(chosen: dict, weights: torch.Tensor | None = None):
 def assert_close(found, expected, *, weights: float = 1e-6, moments: float = 5e-6) -> None:
     """Weights within `weights`, moments within `moments` of their largest entry, losses within 5e-6."""
     (state, seen), (exact_state, wanted) = found, expected
-    assert abs(state[0] - exact_state[0]).max() < weights
+    np.testing.assert_allclose(state[0], exact_state[0], rtol=0, atol=weights)
     for one, other in zip(state[1:], exact_state[1:], strict=True):
-        assert abs(one - other).max() <= moments * abs(other).max()
+        np.testing.assert_allclose(one, other, rtol=0, atol=moments * float(abs(other).max()))
     np.testing.assert_allclose(seen, wanted, rtol=5e-6)
 
 
@@ -97,7 +97,7 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float, triton
     (_, *moments), seen = train(chosen, triton_device, weights)
     np.testing.assert_allclose(seen, expected[1], rtol=5e-6)
     for one, other in zip(moments, expected[0][1:], strict=True):
-        assert abs(one - other).max() < 1e-5 * abs(other).max()
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * float(abs(other).max()))
     call = Call(**chosen)
     context, query, _ = reference.prompts(call, 0, 1, call.streams)
     scores = torch.einsum(

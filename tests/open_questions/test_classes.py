@@ -34,8 +34,7 @@ F64 = torch.float64
 
 def close(a, b, tolerance=1e-12):
     a, b = torch.as_tensor(a), torch.as_tensor(b)
-    assert a.shape == b.shape
-    assert float((a - b).abs().max()) <= tolerance * max(1.0, float(b.abs().max()))
+    torch.testing.assert_close(a, b, rtol=0, atol=tolerance * max(1.0, float(b.abs().max())), check_dtype=False)
 
 
 def random_head(sample, scale=0.3, seed=0):
@@ -100,10 +99,9 @@ def test_two_steps_in_closed_form_are_those_of_the_trainer(n, d, K):
     sample = ClassesLaw(n, d, 5.0, 0.3, K).draw(2, 3)
     path = class_descent(sample, 0.3, 2)
     closed = class_two_steps(sample, 0.3)
-    assert float(path.p[1].abs().max()) < 1e-16  # p_1 = 0
+    torch.testing.assert_close(path.p[1], torch.zeros_like(path.p[1]), rtol=0, atol=1e-16)  # p_1 = 0
     for a, b in ((closed.v1, path.v[1]), (closed.v2, path.v[2]), (closed.p2, path.p[2])):
-        close(a, b, 1e-12)
-        assert float((a - b).abs().max()) <= 1e-12 * float(b.abs().max())
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12 * float(b.abs().max()))
     gap = torch.einsum("rnm,rcm->rnc", sample.signal_tokens - sample.noise, path.v[1])
     f = class_outputs(sample, path.v[1], path.p[1])[0]
     residual = torch.nn.functional.one_hot(sample.labels, K) - torch.softmax(f, -1)

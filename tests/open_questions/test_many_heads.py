@@ -58,7 +58,7 @@ def test_heads_from_zero_are_one_head(name, value, attention):
     for h in range(3):
         torch.testing.assert_close(path.p[-1, :, h], one.p[-1], rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(many.attention_on_signal, one.attention_on_signal, rtol=1e-10, atol=1e-13)
-    assert equal_heads(path) < 1e-14
+    assert equal_heads(path) == pytest.approx(0, abs=1e-14)
 
 
 @pytest.mark.parametrize("attention", [0.0, 0.003, 0.7])

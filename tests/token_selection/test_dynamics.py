@@ -108,7 +108,7 @@ def test_a_gap_that_obeys_the_law_is_a_straight_line_and_predicts_its_end(path):
     assert fit[~lines.clean].isnan().all()
     assert lines.clock[-1, 0, 0].item() == pytest.approx(120.0)
     predicted = lines.predicted_end(lines.clock)
-    assert (predicted[lines.clean] - gaps[-1]).abs().max() < 1e-4
+    np.testing.assert_allclose(predicted[lines.clean], gaps[-1], rtol=0, atol=1e-4)
     assert lines.straightness(lines.gap, lines.steps)[lines.clean].max() < 0.95
 
 
@@ -123,7 +123,7 @@ def test_a_situation_holds_fresh_data_of_its_rows():
     assert result.end.attention.shape == (3, 5)
     assert result.rows[0] == 0
     assert result.trajectory.steps[result.rows[-1]] == 60
-    assert (result.along.attention[0] - 0.2).abs().max() < 1e-12  # uniform at the start
+    np.testing.assert_allclose(result.along.attention[0], 0.2, rtol=1e-12)  # uniform at the start
 
 
 GOOD = {"law": LAW, "step_size": 0.1, "steps": 8, "runs": 2, "seed": 0}

@@ -96,9 +96,9 @@ def test_leaving_out_by_hand():
         return np.array(found)
 
     whole, without = by_seed(), np.stack([by_seed(left) for left in pictures], 1)
-    assert np.allclose(trial.fraction_of_copying(one.accuracy, LEVELS, 10), whole, atol=1e-12)
+    np.testing.assert_allclose(trial.fraction_of_copying(one.accuracy, LEVELS, 10), whole, rtol=0, atol=1e-12)
     got = trial.fraction_of_copying(trial.without_each_picture(one), LEVELS, 10)
-    assert np.allclose(got, without, atol=1e-12)
+    np.testing.assert_allclose(got, without, rtol=0, atol=1e-12)
     seeds = 4 / 5 * sum((np.delete(whole, r).mean() - whole.mean()) ** 2 for r in range(5))
     pictures_ = sum((w.mean() - whole.mean()) ** 2 for w in without.T)
     both = sum(((w - f) / 5) ** 2 for row, f in zip(without, whole, strict=True) for w in row)
