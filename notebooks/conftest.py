@@ -10,6 +10,7 @@ from queue import Empty
 
 import nbval.kernel
 
+from bookkit.code import code_of
 from bookkit.pages.environment import page_environment
 
 _STARTS = 3
@@ -20,7 +21,7 @@ _start_once, _await_once = nbval.kernel.start_new_kernel, nbval.kernel.RunningKe
 
 def start_new_kernel(*arguments, **options):
     """As nbval's, tried up to three times while the kernel dies before it answers; no cell has run by then."""
-    options["env"] = page_environment(_FOLDER)
+    options["env"] = page_environment(_FOLDER, code_of(Path(__file__).parents[1]))
     for attempt in range(_STARTS):
         try:
             return _start_once(*arguments, **options)

@@ -195,7 +195,8 @@ def test_unchanged_pages_are_kept_and_what_changed_runs_again(book: Book, capfd:
 # What shells, containers and servers set, and what people try: none of it may change an output.
 HOSTILE = {
     "MPLBACKEND": "Agg", "MPLCONFIGDIR": "here", "MATPLOTLIBRC": "here", "IPYTHONDIR": "here", "IPYTHON_PROFILE": "mine",
-    "JUPYTER_PATH": "here", "JUPYTER_CONFIG_DIR": "here", "JUPYTER_RUNTIME_DIR": "here", "PYTHONSTARTUP": "here", "PYTHONHASHSEED": "7",
+    "JUPYTER_PATH": "here", "JUPYTER_CONFIG_DIR": "here", "JUPYTER_RUNTIME_DIR": "here", "PYTHONPATH": "here", "PYTHONSTARTUP": "here",
+    "PYTHONHASHSEED": "7",
     "PYTHONOPTIMIZE": "2", "PYTHONWARNINGS": "error", "PYTHONBREAKPOINT": "0", "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0",
     "PYTHONDEVMODE": "1", "PYTHONTRACEMALLOC": "1", "LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR", "LANGUAGE": "de", "TZ": "Asia/Tokyo",
     "COLUMNS": "40", "LINES": "5", "NO_COLOR": "1", "FORCE_COLOR": "1", "TERM": "dumb", "OMP_NUM_THREADS": "7", "MKL_NUM_THREADS": "7",
@@ -223,14 +224,32 @@ def test_who_has_no_home_has_another_place_for_the_list_of_fonts(monkeypatch, tm
         assert page_environment(tmp_path)["MPLCONFIGDIR"] == str(tmp_path / "matplotlib")
 
 
+@pytest.mark.parametrize("full", ["HOME", "XDG_CACHE_HOME"])
+def test_a_full_disk_at_home_is_not_told_in_a_page(monkeypatch, tmp_path: Path, full: str) -> None:
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(name, str(tmp_path / name))
+    assert "MPLCONFIGDIR" not in page_environment(tmp_path)
+    opened = tempfile.TemporaryFile
+
+    def no_room(dir: str):
+        if dir == str(tmp_path / full):
+            raise OSError(28, "No space left on device")
+        return opened(dir=dir)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", no_room)
+    assert page_environment(tmp_path)["MPLCONFIGDIR"] == str(tmp_path / "matplotlib")
+
+
 def test_a_page_is_the_same_in_a_hostile_shell(tmp_path: Path, monkeypatch) -> None:
     draw = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     tell = "import locale, shutil, sys, time\nprint([*{'a', 'b', 'c'}], sys.flags, time.tzname, locale.getlocale())"
-    tell += "\nprint(shutil.get_terminal_size())"
+    tell += "\nprint(shutil.get_terminal_size())\nimport numpy\nprint(numpy.array([1 / 3]))"
     text = page_text("print(list(range(3)))", draw, tell)
     clean = run_source(text)
     home = tmp_path / "home"
     write(home / ".ipython/profile_default/startup/00.py", "range = lambda n: 'not a range'")
+    write(home / "here/sitecustomize.py", "import numpy\nnumpy.set_printoptions(precision=3)")
     write(home / ".config/matplotlib/matplotlibrc", "lines.linewidth: 20")
     write(tmp_path / "matplotlibrc", "figure.dpi: 10")
     monkeypatch.chdir(tmp_path)

@@ -35,16 +35,16 @@ class Code:
 
     @property
     def search_path(self) -> str:
-        """For PYTHONPATH: with it a kernel imports these very packages, and this `bookkit`.
+        """The whole PYTHONPATH of a page: with it a kernel imports these very packages, and this `bookkit`.
 
+        What a shell has there stays outside: it may hold another numpy or a `sitecustomize`, and no kept result's name would tell.
         Raises `UserError` for a folder that PYTHONPATH cannot name: other packages would be imported than were hashed.
         """
         if bad := [str(home) for home in self.homes if os.pathsep in str(home)]:
             raise UserError(
                 f"packages must lie in a folder without {os.pathsep!r} in its path; got {bad[0]}: rename it"
             )
-        before = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
-        return os.pathsep.join([*map(str, self.homes), *before])
+        return os.pathsep.join(map(str, self.homes))
 
     def hash(self) -> str:
         """SHA-256 over names and bytes of all files: no time of a file counts, which a disk may keep to two seconds."""

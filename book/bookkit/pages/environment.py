@@ -5,6 +5,7 @@ changes an output. What may change one because somebody asks for it (`CHOSEN`) i
 """
 
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,9 +64,20 @@ def page_environment(folder: Path, code: Code = NO_CODE, further: Mapping[str, s
 
 
 def _style(folder: Path) -> Iterator[tuple[str, str]]:
-    """matplotlib's own defaults, not those of a file in the home folder; without a home to write to, it would say so in the page."""
-    if not os.access(os.path.expanduser("~"), os.W_OK | os.X_OK):
+    """matplotlib's own defaults, not those of a file in the home folder; without room in the home folder, it would say so in the page."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not all(map(_takes_a_file, [os.path.expanduser("~"), *([cache] if os.path.isdir(cache) else [])])):
         yield "MPLCONFIGDIR", str(folder / "matplotlib")
     found = find_spec("matplotlib")
     if found is not None and found.origin is not None:
         yield "MATPLOTLIBRC", str(Path(found.origin).parent / "mpl-data" / "matplotlibrc")
+
+
+def _takes_a_file(folder: str | Path) -> bool:
+    """Whether there is room for a list of fonts: a disk may be full, or a quota reached."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(1 << 20))
+    except OSError:
+        return False
+    return True
