@@ -1,6 +1,7 @@
 """How far numbers are determined: tolerances derived, kept, read; what they let pass and what they do not."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import nbformat
@@ -8,8 +9,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from bookkit.pages import tolerances
-from bookkit.pages.catalogue import UserError, find_pages
-from bookkit.pages.stability import Measurement, measure
+from bookkit.pages.catalogue import Page, UserError, find_pages
+from bookkit.pages.stability import Measurement, measure, prune, stored_numbers
 from bookkit.pages.stored_outputs import compare_outputs, json_leaves, units_apart
 from bookkit.pages.tolerances import Tolerance, Tolerances, derive, path_beside, read, standing, too_wide
 from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
@@ -136,7 +137,7 @@ def test_numbers_words_and_digits_are_measured_by_machine() -> None:
     known = found.tolerances("nehalem")
     assert known.numbers["a"].allowed == pytest.approx(3e-6)  # the hard shake is in proportion
     assert known.numbers["a"].reason == "rounding"
-    assert known.numbers["C8:slope"] == Tolerance(pytest.approx(0.4), "jump")
+    assert known.numbers["C8:slope"] == Tolerance(pytest.approx(0.4), "jump", pytest.approx(0.05 * 2**52))
     assert known.numbers["n"] == Tolerance(0.0, "exact")
     assert known.moving == {"C8.measured 0#0", "cell 3 stdout 0#0", "cell 3 stdout 1#0"}
     assert known.machines == ("old", "hard-1")
@@ -172,6 +173,96 @@ def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     assert Measurement().tolerances("x").as_json() == Tolerances("x").as_json()
 
 
+SLOPE = Tolerances(
+    "nehalem",
+    ("native",),
+    {"C8:slope": Tolerance(1.2e-7, "rounding", 9e6), "n": Tolerance(0.0, "exact")},
+    frozenset({"C8.measured 0#1"}),
+)
+EDITS = {
+    "wider": ("1.2e-07", "1.2e-02"),
+    "another reason": ('"rounding"', '"chance"'),
+    "another amplification": ("9000000.0", "90000000.0"),
+    "another printed number": ("0#1", "0#2"),
+    "another machine": ("native", "zen"),
+    "a number gone": (',\n  "n": [0.0, "exact", 0.0]', ""),
+    "the hash gone": ('"sha256"', '"sha"'),
+}
+
+
+@pytest.mark.parametrize(("old", "new"), EDITS.values(), ids=EDITS)
+def test_a_file_that_was_edited_is_refused_and_says_how_it_is_made_again(tmp_path: Path, old: str, new: str) -> None:
+    path = path_beside(tmp_path / "01_page.ipynb")
+    assert old in SLOPE.as_json()
+    path.write_text(SLOPE.as_json().replace(old, new))
+    said = r"^01_page.tolerances.json was edited: `python -m attnlib stability .*/01_page --write` measures again \(`--prune`"
+    with pytest.raises(UserError, match=said):
+        read(tmp_path / "01_page.ipynb")
+    path.write_text(read(tmp_path / "01_page.ipynb", edited=True).as_json())
+    read(tmp_path / "01_page.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("value", "known"),
+    [
+        (7, Tolerance(0.4, "exact")),
+        (2.0, Tolerance(8e-9, "exact")),
+        (2.0, Tolerance(1e-7, "rounding", 1e6)),  # 30 * 1e6 * 2^-52 * 2 = 1.3e-8
+        (2.0, Tolerance(0.3, "chance", 1e12)),
+        (2.0, Tolerance(0.1, "jump", 1e12)),
+        (1e-15, Tolerance(1e-11, "exact")),
+        (0.0, Tolerance(1e-3, "chance")),
+    ],
+)
+def test_a_tolerance_wider_than_its_measurement_is_found_and_pruning_makes_it_narrow(value, known: Tolerance) -> None:
+    kept = Tolerances(numbers={"a": known, "gone": Tolerance(1.0, "exact")})
+    (told,) = tolerances.unexplained({"a": value}, kept)
+    assert told.startswith(f"a = {value:.6g} has the tolerance {known.allowed:.1e}, and its measured amplification")
+    left = tolerances.pruned({"a": value, "new": 1.0}, kept)
+    assert left.numbers.keys() == {"a"}
+    assert left.numbers["a"].allowed < known.allowed / 3
+    assert list(tolerances.unexplained({"a": value}, left)) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "changes", "hard"),
+    [
+        (2.0, [], []),
+        (2.0, [4e-9], []),
+        (-3e7, [0.7], []),
+        (2.0, [0.1], []),
+        (1.0, [1e-13], [1e-3]),
+        (3e-16, [], []),
+        (7, [1], []),
+    ],
+)
+def test_what_was_measured_and_kept_explains_itself(value, changes: list, hard: list, tmp_path: Path) -> None:
+    notebook = tmp_path / "01_page.ipynb"
+    path_beside(notebook).write_text(Tolerances(numbers={"a": derive(value, changes, hard)}).as_json())
+    assert list(tolerances.unexplained({"a": value}, read(notebook))) == []
+    assert tolerances.pruned({"a": value}, read(notebook)) == read(notebook)
+
+
+def test_a_number_of_the_book_made_wider_is_found_though_the_file_is_sealed_again() -> None:
+    one = next(page for page in PAGES if page.name == "single_head/02_two_steps")
+    stored, known = stored_numbers(nbformat.read(one.stored, as_version=4)), read(one.stored)
+    for name, tolerance in known.numbers.items():
+        wide = replace(known, numbers=known.numbers | {name: replace(tolerance, allowed=1e5 * tolerance.allowed)})
+        assert len(list(tolerances.unexplained(stored, wide))) == (tolerance.allowed > 0), name
+
+
+def test_numbers_that_went_are_forgotten_without_a_run(tmp_path: Path, capsys) -> None:
+    one = Page("part/01_page", tmp_path / "01_page.md", tmp_path / "01_page.ipynb")
+    nbformat.write(page(results(fresh=2.5), claim("1", slope=2.0)), one.stored)
+    path_beside(one.stored).write_text(SLOPE.as_json())
+    prune(one)
+    assert capsys.readouterr().out == (
+        "part/01_page: 1 forgotten, 0 made narrower, 1 kept\n"
+        "  not measured: C8.draws, fresh: `bookkit stability part/01_page --write`\n"
+    )
+    assert read(one.stored).numbers == {"C8:slope": SLOPE.numbers["C8:slope"]}
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"stored_on": "x", "machines": [], "numbers": {"a": [1]}, "moving": []}',
@@ -198,4 +289,5 @@ def test_every_stored_number_of_the_book_was_measured_and_stands_to_one_digit(on
     known = read(one.stored)
     assert sorted(set(stored) ^ set(known.numbers)) == [], "measure again: python -m attnlib stability --write"
     assert list(too_wide(stored, known)) == []
+    assert list(tolerances.unexplained(stored, known)) == []
     assert {"native", "haswell", "hard-1"} <= set(known.machines)

@@ -2,6 +2,7 @@
 
     python -m bookkit stability 02_two_steps            measure, report, compare with the tolerances kept beside the page
     python -m bookkit stability --write                 all pages; keep what was measured (after `make notebooks`)
+    python -m bookkit stability 02_two_steps --prune    run nothing; forget the numbers that the page stores no more
 
 The machines: other instruction sets (`processors`), two threads, the readable loops in place of the compiled ones (`readable`: ten times
 as long, so only when named), and inputs shaken in the last bit (`shake-1`, `shake-2`, ...: `attnlib.randomness`). `hard-1` shakes
@@ -43,7 +44,7 @@ from bookkit.pages.stored_outputs import (
     unit,
     units_apart,
 )
-from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, derive, path_beside, read, standing, too_wide
+from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, derive, path_beside, pruned, read, standing, too_wide
 from bookkit.parser import Parser, program
 
 HARD_BITS = 40
@@ -117,14 +118,18 @@ def measure(stored: NotebookNode, runs: Mapping[str, NotebookNode]) -> Measureme
 
     A hard shake tells only which printed numbers may move and which numbers jump, and no words: it is larger than what a processor does.
     """
-    found = Measurement()
-    for cell in code_cells(stored):
-        found.values.update((name, value) for name, value in json_leaves(cell.outputs) if is_number(value))
+    found = Measurement(stored_numbers(stored))
     for machine, notebook in runs.items():
         found.changes[machine] = {}
         for number, old, new in _compared(stored, notebook):
             _compare_cell(found, machine, number, old.outputs, new.outputs, not _counts(machine))
     return found
+
+
+def stored_numbers(stored: NotebookNode) -> dict[str, float | int]:
+    """Every number inside the JSON of a notebook's outputs, by address."""
+    leaves = (leaf for cell in code_cells(stored) for leaf in json_leaves(cell.outputs))
+    return {name: value for name, value in leaves if is_number(value)}
 
 
 def _compare_cell(found: Measurement, machine: str, number: int, old: list, new: list, hard: bool) -> None:
@@ -197,16 +202,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_jobs("pages run", 2)
     parser.add_argument("--write", action="store_true", help="keep the tolerances beside the pages")
+    parser.add_argument("--prune", action="store_true", help="run nothing; forget numbers that are stored no more")
     parser.add_argument(
         "--every", action="store_true", help="report every number, not only those with fewer than six digits"
     )
     options = parser.parse_args(argv)
     root = find_root()
     pages = [resolve_page(name, root) for name in options.pages] or find_pages(root)
-    if options.write:
+    if options.write or options.prune:
         require_writable({page.stored.parent for page in pages})
     if missing := [page.name for page in pages if not page.stored.is_file()]:
         raise UserError(f"every page needs its stored notebook; missing: {', '.join(missing)}: run `make notebooks`")
+    if options.prune:
+        for page in pages:
+            prune(page)
+        return 0
     try:
         runs = run_pages(root, pages, options.machines, options.jobs)
     except PagesFailed as error:
@@ -242,10 +252,10 @@ def judge(page: Page, runs: Mapping[str, NotebookNode], write: bool, every: bool
     """Print what was measured of one page, keep it if asked, and return its faults, each a line."""
     stored = nbformat.read(page.stored, as_version=4)
     found = measure(stored, runs)
-    kept = read(page.stored)
+    kept = NONE if write else read(page.stored)
     fresh = found.tolerances(stored_on(page.stored))
     faults = [*found.faults(), *too_wide(found.values, fresh)]
-    if not write and kept is not NONE:
+    if kept is not NONE:
         faults += [
             f"{machine}: code cell {number}, {difference}"
             for machine, notebook in runs.items()
@@ -257,3 +267,17 @@ def judge(page: Page, runs: Mapping[str, NotebookNode], write: bool, every: bool
     if write:
         write_atomically(path_beside(page.stored), fresh.as_json())
     return [f"{page.name}: {fault}" for fault in faults]
+
+
+def prune(page: Page) -> None:
+    """Forget what was measured of numbers that a page stores no more, and say what is left to measure."""
+    numbers, kept = stored_numbers(nbformat.read(page.stored, as_version=4)), read(page.stored, edited=True)
+    left = pruned(numbers, kept)
+    narrower = sum(known != kept.numbers[name] for name, known in left.numbers.items())
+    print(
+        f"{page.name}: {len(kept.numbers) - len(left.numbers)} forgotten, {narrower} made narrower, {len(left.numbers)} kept"
+    )
+    if new := sorted(set(numbers) - set(left.numbers)):
+        print(f"  not measured: {', '.join(new)}: `{program()} stability {page.name} --write`")
+    if kept is not NONE:
+        write_atomically(path_beside(page.stored), left.as_json())

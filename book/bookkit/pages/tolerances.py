@@ -10,19 +10,24 @@
 
 and which printed numbers lie so near an edge of rounding that their last digit may come out one higher or lower.
 
+Two guards. The file ends with a hash of what it holds, so an edit by hand or a merge is found; whoever also writes the hash anew is not.
+And each tolerance is no wider than reason, amplification and the stored number itself give (`width`): a test asks that of every number.
+
 Addresses: ``log10_error`` a named result, ``mu[3]`` an entry of one, ``C8:slope`` a number of a claim's evidence,
 ``C8.measured 0#2`` the third number (they count from 0) in line 0 of a claim's text, ``cell 13 stdout 4#2`` of what a cell prints.
 """
 
+import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bookkit.pages.catalogue import UserError
 from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
+from bookkit.settings import settings
 
 EPSILON = 2.0**-52
 FLOOR = 1e-12  # two numbers below this are equal: rounding noise around zero
@@ -34,11 +39,12 @@ HARD = 2.0**12  # a hard shake over the last bit
 OUT_OF_PROPORTION = 100.0
 REASONS = ("exact", "rounding", "jump", "chance")
 UNMEASURED = 1e-6  # relative, for a number that no measurement knows yet
+ONE_DIGIT = 1.6  # an amplification is kept to one digit, which may be 1 for 1.5, and a tolerance to two
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """`allowed`: largest difference, in the number's own unit; `amplification`: relative change over 2^-52 of the inputs."""
+    """`allowed`: largest difference, in the number's own unit; `amplification`: the relative change that it rests on, over 2^-52."""
 
     allowed: float
     reason: str
@@ -73,10 +79,11 @@ class Tolerances:
         }
         lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(entry)}" for name, entry in numbers.items())
         moving = ",\n".join(f"  {json.dumps(name)}" for name in sorted(self.moving))
-        return (
+        held = (
             f'{{\n "stored_on": {json.dumps(self.stored_on)},\n "machines": {json.dumps(list(self.machines))},\n'
-            f' "numbers": {{\n{lines}\n }},\n "moving": [\n{moving}\n ]\n}}\n'
+            f' "numbers": {{\n{lines}\n }},\n "moving": [\n{moving}\n ]'
         )
+        return f'{held},\n "sha256": "{hashlib.sha256(held.encode()).hexdigest()}"\n}}\n'
 
 
 NONE = Tolerances()
@@ -87,16 +94,16 @@ def path_beside(notebook: Path) -> Path:
     return notebook.with_suffix(".tolerances.json")
 
 
-def read(notebook: Path) -> Tolerances:
+def read(notebook: Path, edited: bool = False) -> Tolerances:
     """The tolerances of a stored notebook; none where they were never measured.
 
-    Raises `UserError` for a file that is not of this form.
+    Raises `UserError` for a file that is not of this form, and (unless `edited`) for one that is not as it was written.
     """
     path = path_beside(notebook)
     if not path.is_file():
         return NONE
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text := path.read_text(encoding="utf-8"))
         numbers = {name: Tolerance(float(a), str(r), float(m)) for name, (a, r, m) in data["numbers"].items()}
         found = Tolerances(str(data["stored_on"]), tuple(data["machines"]), numbers, frozenset(data["moving"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -108,25 +115,62 @@ def read(notebook: Path) -> Tolerances:
             raise UserError(
                 f"{path.name}: {name} must have a tolerance >= 0 and one of {', '.join(REASONS)}; got {known.allowed}, {known.reason!r}"
             )
+    if not edited and found.as_json() != text:
+        command = f"{settings().program} stability {notebook.parent.name}/{notebook.stem}"
+        raise UserError(
+            f"{path.name} was edited: `{command} --write` measures again (`--prune` where numbers only went from the page)"
+        )
     return found
+
+
+def width(value: float | int, reason: str, amplification: float) -> float:
+    """The tolerance that a reason and the measured amplification give to a number."""
+    if isinstance(value, int):
+        return 0.0
+    size, relative = abs(value), amplification * EPSILON
+    if size < FLOOR and reason == "exact":
+        return FLOOR
+    return size * {
+        "exact": LEAST,
+        "rounding": max(LEAST, MARGIN * relative),
+        "jump": SPREAD * relative,
+        "chance": max(MARGIN * CHANCE, SPREAD * relative),
+    }[reason]  # fmt: skip
+
+
+def unexplained(numbers: Mapping[str, float | int], tolerances: Tolerances) -> Iterator[str]:
+    """A sentence for each stored number whose tolerance is wider than its measurement explains."""
+    for name, value in numbers.items():
+        known = tolerances.numbers.get(name)
+        if known and known.allowed > ONE_DIGIT * (explained := width(value, known.reason, known.amplification)):
+            yield (
+                f"{name} = {value:.6g} has the tolerance {known.allowed:.1e}, and its measured amplification {known.amplification:.0e} "
+                f"({known.reason}) explains {explained:.1e}"
+            )
+
+
+def pruned(numbers: Mapping[str, float | int], tolerances: Tolerances) -> Tolerances:
+    """What was measured of numbers that are still stored, and none wider than that explains."""
+    kept = {name: known for name, known in tolerances.numbers.items() if name in numbers}
+    for name, known in kept.items():
+        if known.allowed > ONE_DIGIT * (explained := width(numbers[name], known.reason, known.amplification)):
+            kept[name] = replace(known, allowed=explained)
+    return replace(tolerances, numbers=kept)
 
 
 def derive(value: float | int, changes: Sequence[float], hard: Sequence[float] = ()) -> Tolerance:
     """The tolerance of a number that perturbations changed by `changes`, and hard shakes by `hard` (absolute, one for each run)."""
     size, largest, hardest = abs(value), max(changes, default=0.0), max(hard, default=0.0)
-    if isinstance(value, int):
-        return Tolerance(0.0, "exact")
-    if size < FLOOR and largest < FLOOR:  # zero, but for rounding
-        return Tolerance(FLOOR, "exact")
-    relative = largest / size if size else math.inf
-    amplification = relative / EPSILON if math.isfinite(relative) else 0.0
+    if isinstance(value, int) or (size < FLOOR and largest < FLOOR):  # a count, or zero but for rounding
+        return Tolerance(width(value, "exact", 0.0), "exact")
+    if not size:
+        return Tolerance(SPREAD * largest, "chance")
     if hardest > OUT_OF_PROPORTION * HARD * max(largest, EPSILON * size) and SPREAD * hardest > LEAST * size:
-        return Tolerance(SPREAD * hardest, "jump", amplification)
-    if largest == 0:
-        return Tolerance(LEAST * size, "exact")
-    if relative <= CHANCE:
-        return Tolerance(max(LEAST * size, MARGIN * largest), "rounding", amplification)
-    return Tolerance(max(MARGIN * CHANCE * size, SPREAD * largest), "chance", amplification)
+        reason, relative = "jump", hardest / size
+    else:
+        relative = largest / size
+        reason = "exact" if not largest else "rounding" if relative <= CHANCE else "chance"
+    return Tolerance(width(value, reason, relative / EPSILON), reason, relative / EPSILON)
 
 
 def standing(value: float, allowed: float) -> int:
