@@ -1,17 +1,23 @@
 """Tolerance rules, verdicts and records: each rule accepts what it should and refuses the wrong constant."""
 
 import json
+import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
+from attnbook.single_head.max_margin.claims import CLAIMS as margin
+from attnbook.token_selection.time_laws.claims import CLAIMS as time_laws
 from bookkit import claims
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.ledger.records import checks_of
+from bookkit.ledger.records import checks_of, problems
+from bookkit.ledger.words import coarse_words
 from bookkit.results import CLAIMS_TYPE
-from bookkit.rules import agrees, exactly
-from bookkit.sharpness import of_record
+from bookkit.rules import agrees, both, exactly, within
+from bookkit.sharpness import NoNumber, of_record
 from bookkit.verdicts import by_number, shortened
 
 
@@ -71,6 +77,64 @@ def test_a_docstring_says_title_statement_regime_and_control(family):
     many = family.claim("X3", "made for many\nso\nwrong: otherwise", wrong=2.0, regime="shared")(lambda s, c: None)
     assert many.__doc__ is None
     assert (family["X3"].title, family["X3"].statement, family["X3"].regime) == ("made for many", "so", "shared")
+
+
+def test_a_docstring_gives_each_part_its_reason(family):
+    words = "t\ns\nwrong: w\ncoarse 1, 3: proved, with\nits constant\ncoarse 2: five draws: an hour"
+    family.claim("X3", words, wrong=2.0)(lambda study, constant: both(*[exactly(study, constant * study)] * 3))
+    reasons = {"1": "proved, with its constant", "3": "proved, with its constant", "2": "five draws: an hour"}
+    record = family["X3"].check(torch.ones(3)).as_record()
+    assert record["coarse"] == reasons
+    assert coarse_words(record) == "part 1 and 3: proved, with its constant; part 2: five draws: an hour"
+    family.claim("X4", "t\ns\nwrong: w\ncoarse: proved.", wrong=2.0)(lambda study, constant: exactly(study, constant))
+    assert coarse_words(family["X4"].check(torch.ones(3)).as_record()) == "proved"
+    with pytest.raises(ValueError, match="coarse must name its part in each line, or in none"):
+        family.claim("X5", f"{words}\ncoarse: all", wrong=2.0)(lambda study, constant: None)
+
+
+def test_nan_refuses_and_tells_nothing_apart(family):
+    """A diverged draw refuses the claim; a control that makes nan of good draws has refused nothing."""
+    low = ClaimSet("test part")
+
+    @low.claim("N1", wrong=(-1.0, 2.0))
+    def roots(study, constant):
+        """roots
+        $\\sqrt{x} = 1$
+        wrong: minus x; twice it"""
+        return both(agrees((constant * study).sqrt(), 1.0, allowance=0.1), within(study, low=constant))
+
+    good = low["N1"].check(torch.ones(5))
+    assert (good.verdict, good.has_power, good.told) == (Verdict.HOLDS, False, [True, True])
+    assert good.as_record()["negative_control"]["no_number"]  # minus x: part 1 is no number, part 2 holds
+    lost = low["N1"].check(torch.tensor([1.0, 1.0, 1.0, math.nan, math.nan]))
+    assert (lost.verdict, lost.has_power, lost.told) == (Verdict.FAILS, False, [False, False])
+    assert lost.evidence.measured == "2 of 5 values are no number"
+    record = {**lost.as_record(), "page": "p", "expected": "fails"}
+    assert any("2 of 5 values are no number" in problem for problem in problems([record]))
+
+
+def test_nan_refuses_the_judges_of_the_book():
+    """Three of five searches that found no number; errors that 60 of 100 trainings did not give."""
+    optimum = {
+        f"above_{name}": torch.full((5, 3), value, dtype=torch.float64)
+        for name, value in (("margin", 5.0), ("error", -50.0))
+    }
+    assert margin["T2"].judge(optimum, 1.0).holds
+    for name in optimum:
+        lost = optimum[name].clone()
+        lost[:3] = math.nan
+        found = margin["T2"].judge({**optimum, name: lost}, 1.0)
+        assert (found.holds, "9 of 15 values are no number" in found.measured) == (False, True)
+    columns = {"clean_fitted": 1.0, "noisy_fitted": 0.0, "error": 1e-9, "fresh_attention": 0.5}
+    found = SimpleNamespace(**{name: np.full((20, 5), value) for name, value in columns.items()})
+    study = SimpleNamespace(
+        clock={"d": SimpleNamespace(found=found)}, centre=SimpleNamespace(law=SimpleNamespace(tokens=5))
+    )
+    assert time_laws["TS36"].judge(study, 1.0).holds
+    found.error[:12] = math.nan
+    refused = time_laws["TS36"].judge(study, 1.0)
+    assert [part.words for part in refused.parts if isinstance(part, NoNumber)] == ["60 of 100 values are no number"]
+    assert not refused.holds
 
 
 @pytest.mark.parametrize(

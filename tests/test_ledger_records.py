@@ -61,6 +61,8 @@ def control(*told: bool, **more: bool) -> dict:
 
 FEW = rules.within(torch.ones(5), low=0.5).parts[0].as_record()
 WIDE = rules.within(torch.ones(5), high=9.0, share=1).parts[0].as_record()
+STEP = rules.on_grid(rules.exactly(torch.ones(5), 1.0), 0.2).parts[0].as_record()
+LOST = rules.within(torch.tensor([1.0, 1.0] + 3 * [float("nan")]), low=0.5).parts[0].as_record()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,29 @@ WIDE = rules.within(torch.ones(5), high=9.0, share=1).parts[0].as_record()
         ([record("C2", parts=[FEW], **FAILS)], []),
         ([record(**control())], ["judged by other rules than the claim"]),
         ([record(parts=[NEAR, WIDE], **control(True, False))], ["no negative control refuses part 2 of 2"]),
-        ([record(parts=[NEAR, WIDE], **control(True, False), coarse="it is proved")], []),
+        ([record(parts=[NEAR, WIDE], **control(True, False), coarse={"2": "it is proved"})], []),
+        (
+            [record(parts=[NEAR, WIDE], **control(True, False), coarse={"1": "it is proved"})],
+            ["no negative control refuses part 2 of 2"],
+        ),
+        # Each coarse part has its own reason.
+        (
+            [record(parts=[NEAR, FEW], **control(True, True), coarse="five draws")],
+            ["one reason for 2 parts: name the part of each"],
+        ),
+        (
+            [record(parts=[NEAR, FEW], **control(True, True), coarse={"1": "an hour"})],
+            ["part 2 of 2 holds only at least 54.9 %"],
+        ),
+        ([record(parts=[NEAR, FEW], **control(True, True), coarse={"2": "an hour"})], []),
+        (
+            [record(parts=[NEAR, FEW], **control(True, True), coarse={"2": "an hour", "3": "two"})],
+            ["names no part: it has 2"],
+        ),
+        ([record(parts=[STEP])], ["it holds only to 20 %, the grid's step"]),
+        # Values that are no number, in the claim and in its control.
+        ([record("C2", parts=[LOST], **FAILS)], ["3 of 5 values are no number"]),
+        ([record(**control(False, no_number=True))], ["is refused only because it makes values that are no number"]),
         ([record(parts=[NEAR, WIDE], **control(False, True))], []),
         ([record(**control(True, impossible=True))], ["no data could make its negative control (one step) hold"]),
     ],

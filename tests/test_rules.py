@@ -1,6 +1,7 @@
 """Rules: each is the test that scipy or a sum over outcomes makes of the same draws, and refuses a wrong constant."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from bookkit.rules import (
     student,
     within,
 )
+from bookkit.sharpness import NoNumber
 
 DRAWS = (2, 5, 10, 40)
 
@@ -123,6 +125,63 @@ def test_widths_by_hand():
     assert ends == [0.0, 1.0, 0.0, 1.0]
 
 
+# --- values that are no number ----------------------------------------------------------------------------------------
+
+
+NAN = torch.cat([torch.full((37,), 1.0, dtype=torch.float64), torch.full((3,), math.nan, dtype=torch.float64)])
+OPEN = {"low": -9.0, "high": 9.0}
+RULES = {  # each with bounds that any number meets
+    "within": lambda x, **more: within(x, **OPEN, **more),
+    "within, every draw": lambda x, **more: within(x[:, None].expand(-1, 2), **OPEN, share=1, **more),
+    "stored_within": lambda x, **more: stored_within(x, **OPEN, **more),
+    "median_within": lambda x, **more: median_within(x, **OPEN, **more),
+    "agrees": lambda x, **more: agrees(x, 1.0, allowance=9.0, **more),
+    "mean_within": lambda x, **more: mean_within(x, **OPEN, **more),
+    "statistic_within": lambda x, **more: statistic_within(
+        lambda a, b: a.nanmean() / b.mean(), x, 1 + 0 * x, **OPEN, **more
+    ),
+    "one_more_run": lambda x, **more: one_more_run(x, 1.0, half_digit=9.0, quantity="x", **more),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_value_that_is_no_number_refuses_unless_the_claim_is_silent_there(rule):
+    judge, silent = RULES[rule], NAN.isnan()
+    assert judge(NAN[:37]).holds
+    heard = judge(NAN, silent=silent)
+    assert (heard.holds, heard.draws) == (True, 37)
+    assert heard == replace(judge(NAN[:37]), draws=37)  # as if only those had been drawn
+    refused = judge(NAN)
+    each = refused.parts[0].values // 40
+    assert refused.parts == (NoNumber(False, 3 * each, 40 * each),)
+    assert (refused.holds, refused.mute) == (False, True)
+    assert refused.measured == f"{3 * each} of {40 * each} values are no number"
+    # A mask that leaves one of them out, as one that is made of another cause may.
+    assert judge(NAN, silent=silent & (torch.arange(40) < 39)).parts == (NoNumber(False, each, 38 * each),)
+    assert judge(NAN * math.nan).mute
+    with pytest.raises(ValueError, match=r"silent must be a boolean mask, \(draws,\) or of the shape"):
+        judge(NAN, silent=silent.double())
+
+
+def test_other_ways_to_be_no_number():
+    """In one of two samples, a bound, a statistic of good draws, a mean that is stored with its error; and beside a part that holds."""
+    x, nan = torch.linspace(1, 2, 20, dtype=torch.float64), torch.tensor(math.nan, dtype=torch.float64)
+    assert difference_within(x, NAN, **OPEN).mute
+    bound = torch.full((20,), 3.0).index_fill(0, torch.tensor([4]), math.nan)
+    assert within(x, high=bound).measured == "1 of 20 values is no number"
+    assert within(x, high=bound, silent=bound.isnan()).draws == 19
+    assert agrees(x, bound, allowance=9.0).mute
+    assert statistic_within(lambda a: a.mean().neg().log(), x, **OPEN).mute
+    found = estimate_within(torch.stack([x[0], nan]), x[:2], 20, quantity="x", **OPEN)
+    assert [part.missing for part in found.parts] == [1, 1]
+    assert not exactly(NAN[30:], 1.0).holds
+    joined = both(agrees(x, 1.5), agrees(NAN, 1.0), within(x, high=0.0))
+    assert "no number" in joined.measured
+    assert [type(part).__name__ for part in joined.parts] == ["Mean", "NoNumber", "Share"]
+    assert not joined.mute  # the third part refuses by what it measured
+    assert math.isnan(agrees(NAN, 1.0).numbers["measured"])  # a judge that reads its numbers finds none
+
+
 # --- what each rule looks at ------------------------------------------------------------------------------------------
 
 
@@ -137,15 +196,17 @@ def test_exactly_is_relative_and_hides_rounding_noise():
 
 
 def test_within_counts_draws_not_entries():
-    values = torch.tensor([[0.0, 1.0], [0.5, 3.0], [0.2, math.nan]])
-    evidence = within(values, low=0.0, high=2.0, share=1)
+    values, silent = torch.tensor([[0.0, 1.0], [0.5, 3.0], [0.2, 9.0]]), torch.zeros(3, 2, dtype=torch.bool)
+    silent[2, 1] = True
+    evidence = within(values, low=0.0, high=2.0, share=1, silent=silent)
     assert not evidence.holds
     assert (evidence.numbers["failures"], evidence.false_alarm) == (1, 0)
-    assert evidence.measured.endswith("inside in 2 of 3 draws")
-    assert within(values, high=3.0, share=1).holds
-    assert not within(values, high=3.0, share=1, strict=True).holds
-    assert within(values, high=torch.tensor([[1.0], [3.0], [0.2]]), share=1).holds
-    assert not within(values, high=torch.tensor([[1.0], [3.0], [0.1]]), share=1).holds
+    assert evidence.measured == "[0, 3]; inside in 2 of 3 draws"
+    assert within(values, high=3.0, share=1, silent=silent).holds
+    assert not within(values, high=3.0, share=1).holds
+    assert not within(values, high=3.0, share=1, strict=True, silent=silent).holds
+    assert within(values, high=torch.tensor([[1.0], [3.0], [0.2]]), share=1, silent=silent).holds
+    assert not within(values, high=torch.tensor([[1.0], [3.0], [0.1]]), share=1, silent=silent).holds
 
 
 def test_within_allows_as_many_failures_as_the_share_makes_likely():
@@ -155,20 +216,19 @@ def test_within_allows_as_many_failures_as_the_share_makes_likely():
     assert not within(values, high=0.5).holds  # 10 or more: 2.8e-5
     assert within(values, high=0.5, share=0.75).holds
     assert not within(values[:4], high=0.5).holds  # four of four: .05^4
-    silent = torch.full((8,), math.nan)
-    silent[:4] = 1.0
-    assert within(silent, high=2.0).draws == 4  # draws with nothing to say are not counted
-    assert not within(silent, high=0.5).holds
+    silent = torch.arange(8) >= 4
+    assert within(torch.ones(8), high=2.0, silent=silent).draws == 4  # draws with nothing to say are not counted
+    assert not within(torch.ones(8), high=0.5, silent=silent).holds
     with pytest.raises(NothingToMeasure, match="needs 4 draws or more to refute a fraction of 95%; here 3"):
         within(torch.ones(3), high=2.0)
     with pytest.raises(NothingToMeasure, match="at least one sample"):
-        within(torch.full((3, 2), math.nan), low=0.0)
+        within(torch.ones(3, 2), low=0.0, silent=torch.ones(3, dtype=torch.bool))
 
 
 def test_one_stored_run_outside_rejects():
     values = torch.tensor([1.0, 2.0, math.nan, 3.0], dtype=torch.float64)
-    assert stored_within(values, 1.0, 3.0).holds
-    found = stored_within(values, 1.0, 2.9)
+    assert stored_within(values, 1.0, 3.0, silent=values.isnan()).holds
+    found = stored_within(values, 1.0, 2.9, silent=values.isnan())
     assert (found.holds, found.draws, found.numbers["failures"], found.false_alarm) == (False, 3, 1, 0)
 
 
@@ -181,10 +241,11 @@ def test_agrees_uses_paired_differences_and_ignores_silent_draws():
     assert evidence.numbers["standard_error_of_difference"] == pytest.approx(0.1 / 20, rel=0.1)
     assert not agrees(measured + 0.03, truth).holds
     assert agrees(measured + 0.03, truth, allowance=0.05, allowance_text="because").holds
+    silent = torch.arange(400) % 2 == 0
     measured[::2] = math.nan
-    assert agrees(measured, truth).draws == 200
+    assert agrees(measured, truth, silent=silent).draws == 200
     with pytest.raises(NothingToMeasure, match="two draws or more"):
-        agrees(torch.tensor([1.0, math.nan]), 1.0)
+        agrees(torch.tensor([1.0, 9.0]), 1.0, silent=torch.tensor([False, True]))
 
 
 def test_means_medians_and_statistics_refuse_what_is_outside():

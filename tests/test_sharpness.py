@@ -11,7 +11,18 @@ from scipy import stats
 
 from bookkit import rules
 from bookkit.rules import Evidence
-from bookkit.sharpness import Fixed, Mean, Resolution, coarseness, of_record, pooled, resolutions, weakest
+from bookkit.sharpness import (
+    Fixed,
+    Mean,
+    NoNumber,
+    Resolution,
+    coarseness,
+    of_record,
+    pooled,
+    resolutions,
+    too_coarse,
+    weakest,
+)
 from bookkit.widths import CONFIDENCE, POWER, binomial_tail, least_share, seen_shift
 
 DRAWS = (5, 20, 100, 800)
@@ -134,8 +145,11 @@ def test_a_bound_on_draws(draws: int) -> None:
 
 
 def test_a_bound_without_chance_has_the_room_that_it_leaves() -> None:
-    values = torch.tensor([[0.5, 0.8], [0.4, float("nan")]], dtype=torch.float64)
+    values = torch.tensor([[0.5, 0.8], [0.4, 0.4]], dtype=torch.float64)
     bounds = {"low": 0.1, "high": 1.0}
+    silent = torch.tensor([[False, False], [False, True]])
+    far = values.masked_fill(silent, 99.0)
+    assert only(rules.within(far, **bounds, share=1, silent=silent), "room") == pytest.approx(3.0)
     assert only(rules.within(values, **bounds, share=1), "room") == pytest.approx(3.0)  # the coarser: .4 against .1
     for end, factor in (("low", 4.0), ("high", 0.8)):
         for tighter, holds in ((1 - 1e-9, True), (1 + 1e-9, False)):
@@ -185,6 +199,8 @@ def test_several_parts_are_as_sharp_as_the_weakest() -> None:
         (Resolution("enclosure", 2e-7), "enclosed to 2e-07"),
         (Resolution("enclosure", 0.4), "enclosed to 40 %"),
         (Resolution("room", 0.0), "exactly"),
+        (Resolution("grid", 0.05), "to 5 %, the grid's step"),
+        (Resolution("grid", 1.0), "to a factor of 2, the grid's step"),
     ],
 )
 def test_words(value: Resolution, words: str) -> None:
@@ -243,6 +259,37 @@ def test_seeds_together_reject_what_is_true_as_often_as_they_say(common: float) 
         rejected += not Mean.pooled(seeds).holds
     assert binomial_tail(worlds, level, rejected) > 1e-4
     assert binomial_tail(worlds, 1 - level, worlds - rejected) > 1e-4  # nor more seldom: it is no wider than it must be
+
+
+def test_what_is_found_on_a_grid_is_no_sharper_than_its_step() -> None:
+    """A count that is exact, a mean to 2 %, one to 16 %, and a share of draws; at several seeds and from a record."""
+    x = torch.from_numpy(np.random.default_rng(5).normal(1, 0.01, (20, 40)))
+    count = Evidence(True, "", "", "", 1, parts=(Fixed(True),))
+    sharp, coarse = rules.mean_within(x[0], 0.99, 1.01), rules.mean_within(x[0], 0.85, 1.15)
+    share = rules.within(x[0], low=0.0, share=0.9)
+    grid = Resolution("grid", 0.05)
+    for evidence, seen in ((count, (grid,)), (sharp, (grid,)), (coarse, (*resolutions(coarse.parts), grid))):
+        found = rules.on_grid(evidence, 0.05)
+        assert (found.holds, found.measured, resolutions(found.parts)) == (True, evidence.measured, seen)
+        assert "exactly" not in "; ".join(each.words for each in resolutions(found.parts))
+    assert only(rules.on_grid(share, 0.05), "draws") == only(share, "draws")
+    assert [too_coarse(rules.on_grid(count, step).parts) for step in (0.1, 0.11)] == ["", "to 11 %, the grid's step"]
+    seeds = pooled([rules.on_grid(rules.mean_within(row, 0.99, 1.01), 0.05).parts for row in x])
+    assert resolutions(seeds) == (grid,)
+    assert coarseness(seeds) == 0.05
+    assert of_record({"parts": [part.as_record() for part in seeds]}) == seeds
+    assert "grid" not in sharp.parts[0].as_record()
+
+
+def test_what_is_no_number_at_one_seed_refuses_all() -> None:
+    x = torch.from_numpy(np.random.default_rng(5).normal(1, 0.01, (20, 40)))
+    x[7, 3] = math.nan
+    parts = [rules.both(rules.mean_within(row, 0.9), rules.exactly(torch.ones(2, 1), 1.0)).parts for row in x]
+    assert pooled(parts) == (NoNumber(False, 1, 40), Fixed(True, "digits", 1e-10))
+    assert pooled([p[:1] for p in parts[:7]])[0].holds
+    assert pooled(parts)[0].words == "1 of 40 values is no number"
+    assert of_record({"parts": [part.as_record() for part in pooled(parts)]}) == pooled(parts)
+    assert resolutions(pooled(parts)[:1]) == ()
 
 
 def test_too_few_draws_decide_nothing() -> None:

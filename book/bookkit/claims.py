@@ -11,6 +11,7 @@ The judge applies one of the rules of `bookkit.rules`, which say how often chanc
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,7 +19,7 @@ from typing import Any
 
 from bookkit.results import CLAIMS_TYPE, plain, publish
 from bookkit.rules import Evidence, NothingToMeasure
-from bookkit.sharpness import Mean
+from bookkit.sharpness import Mean, NoNumber, Part
 from bookkit.verdicts import by_number, html_table, text_table
 
 Judge = Callable[[Any, float], Evidence]
@@ -65,8 +66,9 @@ class Check:
 
     @property
     def has_power(self) -> bool:
-        """The negative controls came out the other way."""
-        return all(control.holds != self.evidence.holds for control in self.controls)
+        """The negative controls came out the other way, and not for want of numbers."""
+        told = (control.holds != self.evidence.holds and not control.mute for control in self.controls)
+        return all(told) and not self.evidence.mute
 
     @property
     def told(self) -> list[bool]:
@@ -74,7 +76,7 @@ class Check:
         count = len(self.evidence.parts)
         if any(len(control.parts) != count for control in self.controls):
             return []
-        return [any(not control.parts[i].holds for control in self.controls) for i in range(count)]
+        return [any(_refuses(control.parts[i]) for control in self.controls) for i in range(count)]
 
     @property
     def as_expected(self) -> bool:
@@ -96,11 +98,16 @@ class Check:
                 "verdict": str(Verdict.HOLDS if any(control.holds for control in self.controls) else Verdict.FAILS),
                 "told": self.told,
             }
-            | ({"impossible": True} if self.impossible else {}),
+            | ({"impossible": True} if self.impossible else {})
+            | ({"no_number": True} if any(control.mute for control in self.controls) else {}),
             "function": f"{c.judge.__module__}.{c.judge.__qualname__}",
             "numbers": {name: plain(name, value) for name, value in e.numbers.items()},
             "parts": [part.as_record() for part in e.parts],
         } | ({"coarse": c.coarse} if c.coarse else {})  # fmt: skip
+
+
+def _refuses(part: Part) -> bool:
+    return not part.holds and not isinstance(part, NoNumber)
 
 
 @dataclass(frozen=True)
@@ -125,7 +132,7 @@ class Claim:
     expected: Verdict = Verdict.HOLDS
     box: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
-    coarse: str = ""  # why the rule cannot see less, where it sees little
+    coarse: str | dict[str, str] = ""  # why the rule cannot see less, where it sees little; by the number of the part
 
     def check(self, study: Any) -> Check:
         """Judge the claim and its negative control on the same study."""
@@ -169,7 +176,8 @@ class ClaimSet(dict[str, Claim]):
                 return within(...)
 
         The first line is the title; what follows is the statement, up to the regime (where there is one) and what the negative control
-        changes; `coarse` says why a rule cannot see less than it does (see `bookkit.sharpness.too_coarse`). `words` says the same for a
+        changes; `coarse` says why a rule cannot see less than it does (see `bookkit.sharpness.too_coarse`). A claim of several parts
+        gives each its own reason: `coarse 2: ...`, `coarse 1, 3: ...`, in the order of `Evidence.parts`. `words` says the same for a
         judge that is made for several claims; `regime` one that several claims share. box, uses:
         names between spaces. more: `violation` and `expected`. Raises ValueError for an id in use, and for words that lack a line.
         """
@@ -183,7 +191,7 @@ class ClaimSet(dict[str, Claim]):
                 raise ValueError(f"docstring of the judge of {id} must hold {wanted}; got no {missing[0]}")
             facts = (source or self.source, self.part, judge, wrong, said["wrong"], regime or said["regime"])
             links = {"box": tuple(box.split()), "uses": tuple(uses.split())}
-            self[id] = Claim(id, said["title"], said["statement"], *facts, **links, coarse=said["coarse"], **more)
+            self[id] = Claim(id, said["title"], said["statement"], *facts, **links, coarse=_reasons(said), **more)
             return judge
 
         return register
@@ -201,10 +209,23 @@ def _said(words: str) -> dict[str, str]:
     title, _, rest = inspect.cleandoc(words).partition("\n")
     said, item = {"title": title, "statement": "", "regime": "", "wrong": "", "coarse": ""}, "statement"
     for line in map(str.strip, rest.splitlines()):
-        name, colon, text = line.partition(": ")
-        item, line = (name, text) if colon and name in ("regime", "wrong", "coarse") else (item, line)
-        said[item] = f"{said[item]} {line}".strip()
+        if found := re.match(r"(regime|wrong|coarse(?: \d+(?:, \d+)*)?): ", line):
+            item, line = found[1], line[found.end() :]
+        said[item] = f"{said.get(item, '')} {line}".strip()
     return said
+
+
+def _reasons(said: dict[str, str]) -> str | dict[str, str]:
+    """Why a claim is coarse: words, or words by the number of its part."""
+    by_part = {
+        number: text
+        for item, text in said.items()
+        if item.startswith("coarse ")
+        for number in item.removeprefix("coarse ").split(", ")
+    }
+    if by_part and said["coarse"]:
+        raise ValueError(f"coarse must name its part in each line, or in none; got both: {said['coarse']!r}")
+    return by_part or said["coarse"]
 
 
 # --- on a page -------------------------------------------------------------------------------------------------------------

@@ -24,16 +24,33 @@ A rule never asks that a measurement be *inside*: it asks whether what was measu
 So a claim can be true and its rule without power, where draws are few or the claim is weak: its negative control tells, which is
 judged by the same rule on the same draws. Student's t is exact for Gaussian draws; replication counts what it does for ours.
 Derived in the ledger's chapter, "How often a verdict would come out the same".
+
+`silent`: a mask, (draws,) or of the shape of `measured`: where the claim has nothing to say by its own definition (a draw without
+flipped samples). Those values alone are left out. A nan anywhere else is a number that arithmetic did not make: it refuses the claim.
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 
 import torch
 
-from bookkit.sharpness import End, Fixed, Mean, Median, Part, Resolution, Share, Trials, between, relative, weakest
+from bookkit.sharpness import (
+    End,
+    Fixed,
+    Mean,
+    Median,
+    NoNumber,
+    Part,
+    Resolution,
+    Share,
+    Trials,
+    between,
+    relative,
+    weakest,
+)
 from bookkit.widths import LEDGER as LEDGER
 from bookkit.widths import LEVEL as LEVEL
 from bookkit.widths import POWER, binomial_tail, fewest_draws, median_interval
@@ -66,6 +83,45 @@ class Evidence:
     false_alarm: float = 0.0
     parts: tuple[Part, ...] = ()
 
+    @property
+    def mute(self) -> bool:
+        """Whether it is refused only because values are no number: no world was told apart."""
+        lost = [isinstance(part, NoNumber) for part in self.parts]
+        return any(lost) and all(no or part.holds for no, part in zip(lost, self.parts, strict=True))
+
+
+def _heard(
+    silent: torch.Tensor | None, measured: torch.Tensor, *others: Bound, parts: int = 1
+) -> torch.Tensor | Evidence:
+    """Where a claim has something to say, (draws, ...); the refusal, where one of the values there is no number.
+
+    others: predictions and bounds, which broadcast against `measured`. The refusal's `numbers` give nan for every name.
+    """
+    speaks = torch.ones_like(measured, dtype=torch.bool)
+    if silent is not None:
+        if silent.dtype != torch.bool or silent.shape not in (measured.shape, measured.shape[:1]):
+            got = f"{silent.dtype} {tuple(silent.shape)}"
+            raise ValueError(
+                f"silent must be a boolean mask, (draws,) or of the shape {tuple(measured.shape)}; got {got}"
+            )
+        speaks = ~silent.reshape(*silent.shape, *[1] * (measured.ndim - silent.ndim)).expand_as(measured)
+    lost = torch.zeros_like(speaks)
+    for values in (measured, *others):
+        if values is not None:
+            lost |= speaks & torch.as_tensor(values).isnan()
+    if not lost.any():
+        return speaks
+    part = NoNumber(False, int(lost.sum()), int(speaks.sum()))
+    numbers = defaultdict(lambda: math.nan, failures=part.missing)
+    return Evidence(
+        False, "numbers", part.words, "every value is a number", len(measured), numbers, parts=(part,) * parts
+    )
+
+
+def on_grid(evidence: Evidence, step: float) -> Evidence:
+    """The same verdict on a threshold that was found between points of a grid: it is no sharper than the grid's relative step."""
+    return replace(evidence, parts=tuple(replace(part, grid=step) for part in evidence.parts))
+
 
 # --- rules without chance --------------------------------------------------------------------------------------------------
 
@@ -96,15 +152,20 @@ def within(
     share: float = SHARE,
     strict: bool = False,
     level: float = LEVEL,
+    silent: torch.Tensor | None = None,
 ) -> Evidence:
     """Bounds: with probability `share` or more, every value of a draw lies in [low, high] ((low, high) with `strict`).
 
-    measured: (draws, ...), nan where there is nothing to say; bounds broadcast against it. Rejects when as many draws outside as
+    measured: (draws, ...), silent: see the module; bounds broadcast against it. Rejects when as many draws outside as
     seen, or more, have probability <= `level` under Binomial(draws, 1 - share): of 40 draws and share .95, when 10 are outside.
     `share=1` is for what is proved for every draw in the regime, and for values without chance: one outside rejects.
 
     Raises NothingToMeasure where no value is there, or so few draws that nothing could be rejected (`fewest_draws`).
     """
+    heard = _heard(silent, measured, low, high)
+    if isinstance(heard, Evidence):
+        return heard
+    measured = measured if silent is None else measured.where(heard, math.nan)
     values = measured.flatten(1) if measured.ndim > 1 else measured.unsqueeze(1)
     silent = values.isnan()
     if silent.all():
@@ -173,14 +234,20 @@ def _room(
 
 
 def stored_within(
-    values: torch.Tensor, low: Bound = None, high: Bound = None, *, quantity: str = "", what: str = "stored run"
+    values: torch.Tensor,
+    low: Bound = None,
+    high: Bound = None,
+    *,
+    quantity: str = "",
+    what: str = "stored run",
+    silent: torch.Tensor | None = None,
 ) -> Evidence:
-    """Bounds on numbers of a stored table, (rows, ...), nan where there is nothing to say: one row outside rejects.
+    """Bounds on numbers of a stored table, (rows, ...): one row outside rejects.
 
     The rows were drawn once and are the same at every seed, and the claim speaks of them: no chance. Where held-out draws of the
     page's seed enter, their error must be many times smaller than the room that the bounds leave.
     """
-    found = within(values, low, high, quantity=quantity, share=1)
+    found = within(values, low, high, quantity=quantity, share=1, silent=silent)
     return replace(found, rule=f"bound, every {what}; the table is fixed, no chance")
 
 
@@ -206,15 +273,24 @@ def share_within(
 
 
 def median_within(
-    measured: torch.Tensor, low: End = None, high: End = None, *, quantity: str = "median", level: float = LEVEL
+    measured: torch.Tensor,
+    low: End = None,
+    high: End = None,
+    *,
+    quantity: str = "median",
+    level: float = LEVEL,
+    silent: torch.Tensor | None = None,
 ) -> Evidence:
     """The median over draws of the law lies in [low, high].
 
-    measured: (draws,), nan where a draw has nothing to say. Rejects when the interval between the k-th smallest and the k-th largest draw
-    (`median_interval`), which holds the median but for `level`, lies wholly outside. Raises NothingToMeasure where there is no such k.
+    measured: (draws,). Rejects when the interval between the k-th smallest and the k-th largest draw (`median_interval`), which holds
+    the median but for `level`, lies wholly outside. Raises NothingToMeasure where there is no such k.
     """
     _require_bounds(low, high)
-    values = measured[~measured.isnan()].sort().values
+    heard = _heard(silent, measured)
+    if isinstance(heard, Evidence):
+        return heard
+    values = measured[heard].sort().values
     draws = values.shape[0]
     k = median_interval(draws, level)
     if k == 0:
@@ -257,16 +333,19 @@ def agrees(
     allowance: float = 0.0,
     allowance_text: str = "",
     level: float = LEVEL,
+    silent: torch.Tensor | None = None,
 ) -> Evidence:
     """The mean over draws is the predicted one: |mean of (measured - predicted)| <= t x its standard error + a stated allowance.
 
-    t is Student's for that many draws (`student`). measured: (draws,), nan where a draw has nothing to say. Differences are paired:
-    predicted may differ from draw to draw. `allowance` is the known error of the formula (finite size, rounding of a printed number),
-    in the unit of `measured`, with its reason. Raises NothingToMeasure with fewer than two draws.
+    t is Student's for that many draws (`student`). measured: (draws,). Differences are paired: predicted may differ from draw to draw.
+    `allowance` is the known error of the formula (finite size, rounding of a printed number), in the unit of `measured`, with its
+    reason. Raises NothingToMeasure with fewer than two draws.
     """
     predicted = torch.as_tensor(predicted, dtype=measured.dtype).expand_as(measured)
-    keep = ~(measured.isnan() | predicted.isnan())
-    measured, predicted = measured[keep], predicted[keep]
+    heard = _heard(silent, measured, predicted)
+    if isinstance(heard, Evidence):
+        return heard
+    measured, predicted = measured[heard], predicted[heard]
     difference = measured - predicted
     mean, error, draws = _mean(difference)
     known = f" + {allowance:.2g} ({allowance_text})" if allowance else ""
@@ -286,16 +365,23 @@ def agrees(
 
 
 def mean_within(
-    measured: torch.Tensor, low: End = None, high: End = None, *, quantity: str = "mean", level: float = LEVEL
+    measured: torch.Tensor,
+    low: End = None,
+    high: End = None,
+    *,
+    quantity: str = "mean",
+    level: float = LEVEL,
+    silent: torch.Tensor | None = None,
 ) -> Evidence:
     """The expectation over draws lies in [low, high]: rejects when the mean is further outside than Student's t standard errors.
 
-    measured: (draws,), nan where a draw has nothing to say. Where only one end is given, t is one-sided.
-    Raises NothingToMeasure with fewer than two draws.
+    measured: (draws,). Where only one end is given, t is one-sided. Raises NothingToMeasure with fewer than two draws.
     """
     _require_bounds(low, high)
-    values = measured[~measured.isnan()]
-    mean, error, draws = _mean(values)
+    heard = _heard(silent, measured)
+    if isinstance(heard, Evidence):
+        return heard
+    mean, error, draws = _mean(measured[heard])
     return _interval_rule(mean, error, draws, draws, low, high, quantity, "mean over draws", level)
 
 
@@ -310,11 +396,14 @@ def difference_within(
 ) -> Evidence:
     """E[first] - E[second] lies in [low, high], for separate draws: Welch's t with Satterthwaite's degrees of freedom.
 
-    For draws that belong together give `mean_within` their differences. first: (draws,); second: (other draws,).
-    Raises NothingToMeasure where either has fewer than two draws.
+    For draws that belong together give `mean_within` their differences. first: (draws,); second: (other draws,); of either only
+    draws that have something to say. Raises NothingToMeasure where either has fewer than two.
     """
     _require_bounds(low, high)
-    (m1, e1, n1), (m2, e2, n2) = (_mean(values[~values.isnan()]) for values in (first, second))
+    heard = _heard(None, torch.cat([first, second]))
+    if isinstance(heard, Evidence):
+        return heard
+    (m1, e1, n1), (m2, e2, n2) = (_mean(values) for values in (first, second))
     square = e1**2 + e2**2
     freedom = square**2 / (e1**4 / (n1 - 1) + e2**4 / (n2 - 1)) if square else n1 + n2 - 2
     effective, draws = freedom + 1, min(n1, n2)
@@ -330,19 +419,27 @@ def statistic_within(
     high: End = None,
     quantity: str = "statistic",
     level: float = LEVEL,
+    silent: torch.Tensor | None = None,
 ) -> Evidence:
     """A smooth function of means over draws (a ratio, a slope, a correlation) lies in [low, high]: jackknife with Student's t.
 
-    samples: (draws, ...) each, the same draws in each; `statistic` is called with all of them, and with each draw left out once. Its
-    standard error is that of the pseudo-values n s - (n - 1) s_without_i. Not for medians and extremes. Raises NothingToMeasure with
-    fewer than two draws.
+    samples: (draws, ...) each, the same draws in each; `statistic` is called with all that speak (silent: (draws,)), and with each of
+    them left out once. Its standard error is that of the pseudo-values n s - (n - 1) s_without_i. Not for medians and extremes. Raises
+    NothingToMeasure with fewer than two draws.
     """
     _require_bounds(low, high)
+    heard = _heard(silent, torch.cat([sample.reshape(len(sample), -1) for sample in samples], 1))
+    if isinstance(heard, Evidence):
+        return heard
+    samples = tuple(sample[heard[:, 0]] for sample in samples)
     draws = _two_or_more(samples[0])
     whole = float(statistic(*samples))
     keep = ~torch.eye(draws, dtype=torch.bool)
     without = [float(statistic(*(sample[row] for sample in samples))) for row in keep]
     pseudo = draws * whole - (draws - 1) * torch.tensor(without, dtype=torch.float64)
+    heard = _heard(None, pseudo)  # the statistic itself may be no number
+    if isinstance(heard, Evidence):
+        return heard
     return _interval_rule(whole, _mean(pseudo)[1], draws, draws, low, high, quantity, "jackknife over draws", level)
 
 
@@ -362,6 +459,9 @@ def estimate_within(
     Rejects when one mean is further outside than Student's t standard errors; t is that of `level` over C. One-sided bounds are
     judged with the t of two sides.
     """
+    heard = _heard(None, value, error, parts=len(value))
+    if isinstance(heard, Evidence):
+        return heard
     multiple = student(draws, level / len(value))
     slack = multiple * error[None]
     widened = (None if low is None else low - slack, None if high is None else high + slack)
@@ -377,7 +477,13 @@ def estimate_within(
 
 
 def one_more_run(
-    measured: torch.Tensor, published: float, *, half_digit: float, quantity: str, level: float = LEVEL
+    measured: torch.Tensor,
+    published: float,
+    *,
+    half_digit: float,
+    quantity: str,
+    level: float = LEVEL,
+    silent: torch.Tensor | None = None,
 ) -> Evidence:
     r"""A published run is one more draw of the law of our runs (R,): its distance from their mean, by Student's t.
 
@@ -385,6 +491,10 @@ def one_more_run(
     runs whose deviations are $\sqrt{R+1}$ times as large. `half_digit`: rounding of the printed number. Raises NothingToMeasure with
     fewer than two runs.
     """
+    heard = _heard(silent, measured)
+    if isinstance(heard, Evidence):
+        return heard
+    measured = measured[heard]
     runs = len(measured)
     if runs < 2:
         raise NothingToMeasure(f"needs two runs or more to know their spread; here {runs}")

@@ -12,6 +12,7 @@ with probability POWER at the spread that was measured:
 | `digits` | relative deviation that is refused | equations without chance |
 | `enclosure` | relative width of the interval that is proved | certificates |
 | `exact` | 0: one that differs is refused | bits, counts, proofs |
+| `grid` | the step, relative, of the grid between whose points a threshold was found: nothing finer is seen | thresholds |
 
 Student's t with a true shift of the mean follows the noncentral law, so power and width are exact for Gaussian draws whose spread is
 the measured one. Derived in the ledger's chapter, "How sharp a verdict is".
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from statistics import fmean, median, stdev
 from typing import Any, ClassVar, Self
 
@@ -64,6 +65,7 @@ class Resolution:
         if self.kind == "enclosure" and self.value < 1e-3:
             return f"enclosed to {self.value:.0e}"
         size = f"{100 * self.value:.2g} %" if self.value < 1 else f"a factor of {1 + self.value:.2g}"
+        size += ", the grid's step" if self.kind == "grid" else ""
         return {"room": "with room of ", "enclosure": "enclosed to "}.get(self.kind, "to ") + size
 
 
@@ -99,16 +101,27 @@ def between(bound: float, refused: float) -> Resolution:
 
 @dataclass(frozen=True)
 class Part:
-    """What one rule judged. `holds`, `resolution`; `decided` is False where so few draws accept that they say nothing."""
+    """What one rule judged. `holds`, `seen`; `decided` is False where so few draws accept that they say nothing."""
 
     rule: ClassVar[str]
 
     holds: bool
+    grid: float = field(
+        default=0.0, kw_only=True
+    )  # step of the grid on which its threshold was found; 0 where there is none
 
     @property
     def resolution(self) -> tuple[Resolution, ...]:
-        """What this part could have refused."""
+        """What the rule could have refused."""
         raise NotImplementedError
+
+    @property
+    def seen(self) -> tuple[Resolution, ...]:
+        """What this part could have refused: of a number found on a grid, nothing finer than its step."""
+        if not self.grid:
+            return self.resolution
+        coarser = [each for each in self.resolution if each.kind == "draws" or each.value > self.grid]
+        return *coarser, Resolution("grid", self.grid)
 
     @property
     def decided(self) -> bool:
@@ -118,7 +131,7 @@ class Part:
     @property
     def blind(self) -> bool:
         """Whether the rule would accept what is off by more than a factor of 2: then a negative control must speak for it."""
-        return any(seen.kind in ("factor", "room") and seen.value > 1 for seen in self.resolution)
+        return any(seen.kind in ("factor", "room") and seen.value > 1 for seen in self.seen)
 
     @classmethod
     def pooled(cls, parts: Sequence[Self]) -> Self:
@@ -128,7 +141,7 @@ class Part:
     def as_record(self) -> dict[str, Any]:
         """What pages store."""
         plain = {name: value.item() if hasattr(value, "item") else value for name, value in asdict(self).items()}
-        return {"rule": self.rule, **plain}
+        return {"rule": self.rule, **{name: value for name, value in plain.items() if name != "grid" or value}}
 
 
 @dataclass(frozen=True)
@@ -353,7 +366,30 @@ class Median(Part):
         return cls.of(draws, below, above, parts[0].level, seen)
 
 
-KINDS: dict[str, type[Part]] = {kind.rule: kind for kind in (Fixed, Share, Mean, Trials, Median)}
+@dataclass(frozen=True)
+class NoNumber(Part):
+    """`missing` of `values` values are no number (nan) where the claim has something to say: refused, whatever the rest is."""
+
+    rule = "no number"
+    missing: int
+    values: int
+
+    @property
+    def words(self) -> str:
+        """ "3 of 40 values are no number"."""
+        return f"{self.missing} of {self.values} values {'is' if self.missing == 1 else 'are'} no number"
+
+    @property
+    def resolution(self) -> tuple[Resolution, ...]:
+        return ()
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Self]) -> Self:
+        """All values together."""
+        return cls(False, sum(part.missing for part in parts), sum(part.values for part in parts))
+
+
+KINDS: dict[str, type[Part]] = {kind.rule: kind for kind in (Fixed, Share, Mean, Trials, Median, NoNumber)}
 
 
 def of_record(record: Mapping[str, Any]) -> tuple[Part, ...]:
@@ -374,7 +410,7 @@ def verdict_of(parts: Iterable[Part]) -> str:
 
 def resolutions(parts: Iterable[Part]) -> tuple[Resolution, ...]:
     """Of a whole claim."""
-    return weakest(seen for part in parts for seen in part.resolution)
+    return weakest(seen for part in parts for seen in part.seen)
 
 
 def coarseness(parts: Iterable[Part]) -> float | None:
@@ -385,22 +421,29 @@ def coarseness(parts: Iterable[Part]) -> float | None:
 def too_coarse(parts: Iterable[Part]) -> str:
     """What a claim must give a reason for (`coarse: ...` in its docstring): words, or "" where it sees enough.
 
-    A number or a band that could be off by more than COARSE; a share of draws of which the draws allow that it is SHORT lower.
+    A number, a band or a threshold that could be off by more than COARSE; a share of draws of which the draws allow that it is SHORT
+    lower.
     """
     for seen in resolutions(parts):
-        if (seen.kind == "factor" and seen.value > COARSE) or (seen.kind == "draws" and (seen.coarseness or 0) > SHORT):
+        most = {"factor": COARSE, "grid": COARSE, "draws": SHORT}.get(seen.kind, math.inf)
+        if (seen.coarseness or 0) > most:
             return seen.words
     return ""
 
 
 def pooled(runs: Sequence[Sequence[Part]]) -> tuple[Part, ...]:
     """The parts of a claim from its parts at several seeds, whose draws are others; seeds at which nothing was measured are left out.
+    What is no number at one seed refuses all.
 
     Raises ValueError where the rules differ from seed to seed.
     """
     runs = [parts for parts in runs if parts]
     if len(runs) < 2:
         return tuple(runs[0]) if runs else ()
-    if any([part.rule for part in parts] != [part.rule for part in runs[0]] for parts in runs):
+    columns = list(zip(*runs, strict=False))
+    kinds = [{type(part) for part in column} - {NoNumber} for column in columns]
+    if any(len(parts) != len(columns) for parts in runs) or any(len(each) > 1 for each in kinds):
         raise ValueError("a claim must be judged by the same rules at every seed; it is not")
-    return tuple(type(column[0]).pooled(column) for column in zip(*runs, strict=True))
+    lost = [[part for part in column if isinstance(part, NoNumber)] for column in columns]
+    heard = [missing or column for missing, column in zip(lost, columns, strict=True)]
+    return tuple(replace(type(column[0]).pooled(column), grid=column[0].grid) for column in heard)

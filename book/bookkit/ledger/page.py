@@ -39,7 +39,15 @@ from bookkit.ledger.records import (
 )
 from bookkit.ledger.replicated import Standing, ledger, standings
 from bookkit.ledger.sizes import group_of, size_of
-from bookkit.ledger.words import control_words, number_lines, rule_words, sharpness_words, signs, verdict_words
+from bookkit.ledger.words import (
+    coarse_words,
+    control_words,
+    number_lines,
+    rule_words,
+    sharpness_words,
+    signs,
+    verdict_words,
+)
 from bookkit.map.graph import rendered_map
 from bookkit.sharpness import ACCEPTED
 from bookkit.sphinx.html_elements import element, tag
@@ -196,7 +204,8 @@ def _sharpness(record: dict) -> str:
     if pooled := record.get("pooled"):
         own = sharpness_words({name: value for name, value in record.items() if name != "pooled"})
         said = f"on the page: {own}; all draws of {pooled['seeds']} seeds together: {pooled['verdict']}, {said}"
-    return f"{said}. Why no sharper: {record['coarse'].rstrip('.')}" if said and record.get("coarse") else said
+    reason = coarse_words(record)
+    return f"{said}. Why no sharper: {reason}" if said and reason else said
 
 
 def _part_tag(part_name: str) -> str:

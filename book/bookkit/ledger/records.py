@@ -20,7 +20,7 @@ from bookkit.pages import tolerances
 from bookkit.pages.catalogue import UserError, find_root, one_line
 from bookkit.results import CLAIMS_TYPE, read
 from bookkit.settings import Part, settings
-from bookkit.sharpness import ACCEPTED, of_record, too_coarse
+from bookkit.sharpness import ACCEPTED, NoNumber, of_record, too_coarse
 
 LEDGER = "book/ledger"  # the page to which permalinks lead
 # What every record says in words.
@@ -47,6 +47,13 @@ VERDICTS = {
     "fails": ("fails", "fails as expected", "fail as expected"),
     "outside its regime": ("outside", "is outside its regime", "are outside their regime"),
 }
+
+
+# Claims of several parts that still give one reason for all of them.
+ONE_REASON = set(
+    "C13 E5 F15 F17 I22 I23 I24 I25 I38 I41 I52 I57 I58 I63 I64 I69 I89 I97 P10 P12 P5 Q24 Q45 Q71 Q73 Q74 S1 TS23 TS24 TS36 TS38i "
+    "TS38j TS53".split()
+)
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
@@ -254,26 +261,42 @@ def problems(records: list[dict]) -> list[str]:
 
 def _unsharp(record: dict) -> Iterator[str]:
     """What a claim must say of its own sharpness, and does not."""
+    parts = of_record(record)
+    for part in dict.fromkeys((*of_record({"parts": record.get("parts", [])}), *parts)):
+        if isinstance(part, NoNumber):
+            yield f"{part.words}: mend what made nan, or give `silent` the values that have nothing to say (bookkit.rules)"
     if record["verdict"] not in ACCEPTED or "negative_control" not in record:
         return
-    parts, control = of_record(record), record["negative_control"]
+    control, reasons = record["negative_control"], record.get("coarse", "")
+    numbers = [str(n) for n in range(1, len(parts) + 1)]
     if not parts:
         yield "it does not say what its rule could have refused: `Evidence` needs parts (bookkit.sharpness)"
-    if (coarse := too_coarse(parts)) and not record.get("coarse"):
-        yield f"it holds only {coarse}: sharpen it, claim less, or give the reason in a line 'coarse: ...' of the judge's docstring"
+    if isinstance(reasons, str):
+        if reasons and len(parts) > 1 and record["id"] not in ONE_REASON:
+            yield f"'coarse: ...' is one reason for {len(parts)} parts: name the part of each, as in 'coarse 2: ...'"
+        reasons = dict.fromkeys(numbers, reasons)
+    if unknown := sorted(set(reasons) - set(numbers)):
+        yield f"'coarse {unknown[0]}: ...' names no part: it has {len(parts)}"
+    lines = f"give the reason in a line 'coarse{' N' if len(parts) > 1 else ''}: ...' of the judge's docstring"
+    for number, part in zip(numbers, parts, strict=True):
+        if (coarse := too_coarse([part])) and not reasons.get(number):
+            where = f"part {number} of {len(parts)}" if len(parts) > 1 else "it"
+            yield f"{where} holds only {coarse}: sharpen it, claim less, or {lines}"
+    if control.get("no_number"):
+        yield f"its negative control ({control['wrong']}) is refused only because it makes values that are no number"
     if control.get("impossible"):
         yield f"no data could make its negative control ({control['wrong']}) hold: a mean between ends that are exchanged"
     if parts and not control.get("told"):
         yield f"its negative control ({control['wrong']}) is judged by other rules than the claim, so it is no world for the same data"
     blind = [
-        str(n)
-        for n, (part, told) in enumerate(zip(parts, control.get("told", ()), strict=False), 1)
-        if not told and part.blind
+        number
+        for number, part, told in zip(numbers, parts, control.get("told", ()), strict=False)
+        if not told and part.blind and not reasons.get(number)
     ]
-    if blind and not record.get("coarse"):
+    if blind:
         yield (
             f"no negative control refuses part {', '.join(blind)} of {len(parts)}, and only a bound tighter by more than a factor of 2 "
-            "would be: tighten it, give `wrong` a value for each part, or the reason in a line 'coarse: ...' of the judge's docstring"
+            f"would be: tighten it, give `wrong` a value for each part, or {lines}"
         )
 
 

@@ -21,6 +21,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from bookkit.ledger import page
 from bookkit.ledger.records import anchor
 from bookkit.ledger.sizes import ASKED, KINDS, ROWS, row_of, sizes, weakest
+from bookkit.ledger.words import coarse_words
 from bookkit.sharpness import of_record, resolutions
 from bookkit.sphinx.html_elements import element
 
@@ -63,10 +64,8 @@ class Weakest(SphinxDirective):
         for record in weakest(records)[: self.options.get("claims", 20)]:
             link = element("a", record["id"], href=f"#{anchor(record['id'])}")
             said = "; ".join(seen.words for seen in resolutions(of_record(record)))
-            why = record.get("coarse", "")
-            rows.append(
-                element("tr", element("td", link, f" {record['title']}"), element("td", said), element("td", why))
-            )
+            row = [element("td", link, f" {record['title']}"), element("td", said), element("td", coarse_words(record))]
+            rows.append(element("tr", *row))
         return [element("table", element("thead", head), element("tbody", *rows), class_="ledger-weakest")]
 
 

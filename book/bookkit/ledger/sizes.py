@@ -19,7 +19,7 @@ NO_SCALE = "no scale"
 GROUPS = (*ROWS, NO_SCALE)
 # The columns: kinds of resolution by what they are said of.
 KINDS = {
-    "number": ("factor",),
+    "number": ("factor", "grid"),
     "fraction of draws": ("draws",),
     "bound": ("room",),
     "without chance": ("digits", "enclosure", "exact"),

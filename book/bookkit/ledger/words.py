@@ -26,8 +26,9 @@ def signs(text: str) -> str:
 
 
 def told_apart(record: dict) -> bool:
-    """Whether the negative control came out otherwise than the claim."""
-    return record["negative_control"]["verdict"] != record["verdict"]
+    """Whether the negative control came out otherwise than the claim, and not for want of numbers."""
+    control = record["negative_control"]
+    return control["verdict"] != record["verdict"] and not control.get("no_number")
 
 
 def control_words(record: dict) -> str:
@@ -42,6 +43,17 @@ def sharpness_words(record: dict) -> str:
     if record["verdict"] not in ACCEPTED:
         return ""
     return "; ".join(each.words for each in resolutions(of_record(record)))
+
+
+def coarse_words(record: dict) -> str:
+    """Why the rule sees no less, part by part; empty where no reason is given."""
+    coarse = record.get("coarse", "")
+    if isinstance(coarse, str):
+        return coarse.rstrip(".")
+    parts: dict[str, list[str]] = {}
+    for number, reason in coarse.items():
+        parts.setdefault(reason.rstrip("."), []).append(number)
+    return "; ".join(f"part {' and '.join(numbers)}: {reason}" for reason, numbers in parts.items())
 
 
 def rule_words(record: dict) -> str:
