@@ -534,6 +534,7 @@ def judge(c, classes, aim, known, tables):
         low, high, one = errors(x.query[0], x.value[0], x.length, x.omega)
         low_2, high_2, two = errors(x.query[1], x.value[1], x.length, x.omega)
         least, most, exponent = 0.5 * (low + low_2) / SLACK, 0.5 * (high + high_2) * SLACK, min(one, two)
+        most = min(most, math.exp(-min(exponent, 700.0)) * SLACK)  # the exponent has cuts beyond those of `most`
         if fit > 0 and most <= c.error:
             return FITS_AND_ERRS_LESS, exponent, fit, INF, INF, least, most
         if fit > 0 and least >= c.error:

@@ -242,6 +242,22 @@ def test_outcomes_that_are_proved(setting, outcome):
     assert answer.failed == ""
 
 
+@pytest.mark.parametrize(
+    ("n", "d", "snr", "eta", "multiple"),
+    [SETTINGS[0], (200, 10**7, 0.15, 0.05, 5.0), (200, 10**6, 0.15, 0.05, 5.0), (60, 10**5, 0.3, 0.0, 3.0)],
+)
+def test_every_error_above_the_stated_one_is_decided(n, d, snr, eta, multiple):
+    """What is stated with one limit is proved when it is asked for, down to 10^-300; a tenth of it is not always."""
+    law, beta = SignalNoiseLaw(n, d, snr * math.sqrt(d), eta), multiple * n / d
+    first = proved_outcome(law, beta)
+    assert first.outcome == OUTCOMES[0]
+    least = max(first.log10_error, -300.0)
+    for exponent in np.linspace(-1.0, least, 7) + 1e-6:
+        again = proved_outcome(law, beta, error=10**exponent)
+        assert (again.outcome, again.failed) == (OUTCOMES[0], "")
+        assert again.log10_error <= exponent
+
+
 def test_proved_outcomes_occur():
     """Random settings of the box, proved at delta 0.2: in 8 draws each, as many contradictions as one draw in five allows, or fewer."""
     rng, wrong, draws = np.random.default_rng(11), 0, 0
@@ -298,7 +314,7 @@ def test_tiny_and_huge_steps_give_no_crash(step_size, eta):
 
 test_bad_arguments_are_refused = refusing(
     (proved_outcome, {"law": SignalNoiseLaw(4, 9, 1.0), "step_size": 1.0}, {
-        "delta": [0.0, 1.0, 2.0, math.nan], "boxes": [0, 10**6], "error": 0.5, "step_size": 0.0,
+        "delta": [0.0, 1.0, 2.0, math.nan], "boxes": [0, 10**6], "error": [0.5, 1e-301], "step_size": 0.0,
         "law": [SignalNoiseLaw(4, 9, 1.0, tokens=3), StressedLaw(4, 9, 1.0)],
     }),
 )  # fmt: skip
