@@ -25,7 +25,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf slides notebooks test check format lint unit weekly nbval processors browser bench times scripts clean
+.PHONY: help ready book html student pdf slides notebooks test check format lint unit weekly close nbval processors browser bench times scripts clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -83,6 +83,9 @@ unit: $(READY_TEST) $(PACKAGES)  ## unit tests
 
 weekly: $(READY_TEST) $(PACKAGES)  ## unit tests that are slow and guard what seldom changes
 	$(ONE_THREAD) $(RUN) -m pytest tests -m weekly -n $(JOBS) --dist worksteal --durations 20
+
+close:  ## unit tests once more, red where floats are equal only just: another processor may refuse them
+	PYTEST_ADDOPTS="-p tests.close_calls" $(MAKE) unit
 
 # One page stays on one worker (loadscope): its cells share a kernel. One more worker than cores, for kernels take a while to start.
 # PATIENCE: seconds for a cell.
