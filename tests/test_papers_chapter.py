@@ -78,5 +78,24 @@ def test_the_table_of_a_paper_is_whole_and_counted_and_says_what_the_claims_say(
     assert COUNTS.findall(section(title).replace("\n", " ")) == [tuple(map(str, counted))]
 
 
+@pytest.mark.parametrize("name", ["single_head", "token_selection", "in_context"])
+def test_the_page_of_a_paper_counts_what_is_not_checked(name: str) -> None:
+    page = (ROOT / "book" / "papers" / f"{name}.md").read_text(encoding="utf-8")
+    said = re.findall(
+        r"\[All (\d+) statements\].*?: (\d+) are settings, and (\d+) of the other (\d+) are not checked", page
+    )
+    title = next(title for title, part in PAPERS.items() if part == name)
+    total, settings_, rest, *_, unchecked = COUNTS.findall(section(title).replace("\n", " "))[0]
+    assert said == [(total, settings_, unchecked, rest)]
+
+
+def test_boxes_are_named_where_papers_are_spoken_of() -> None:
+    """A number such as Theorem 4 would be read as the paper's: it is this book's."""
+    places = [*(ROOT / "book" / "papers").glob("*.md"), ROOT / "book" / "papers.md", ROOT / "book" / "story.md"]
+    cited = {path.name: re.findall(r"\{prf:ref\}`([^`]*)`", path.read_text(encoding="utf-8")) for path in places}
+    assert all(cited.values())
+    assert [text for found in cited.values() for text in found if not text.endswith(">")] == []
+
+
 def test_only_parts_with_a_paper_speak_for_papers() -> None:
     assert {record["part"] for record in LEDGER.values() if record["source"] in THEIRS} == set(PAPERS.values())

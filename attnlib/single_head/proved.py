@@ -73,8 +73,9 @@ def proved_outcome(
 
     Returns:
         `outcome`, one of `OUTCOMES` or "not decided"; `probability`, at least $1-\delta$ where it is decided; `log10_error`, a bound
-        of the clean error, so that every `error` above it is decided as well, as far as `boxes` reach; `failed`, for an undecided setting the inequality that failed, and by how much. Numbers are
-        bounded in interval arithmetic; the machine's log and erfc are trusted to 10^-12, its exp to 8 units in the last place.
+        of the clean error: with an `error` above it the same is proved, as far as `boxes` reach; `failed`, for an undecided setting the
+        inequality that failed, and by how much. Numbers are bounded in interval arithmetic; the machine's log and erfc are trusted to
+        10^-12, its exp to 8 units in the last place.
 
     Raises:
         ValueError: another law, or an argument out of range.

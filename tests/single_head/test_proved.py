@@ -696,6 +696,7 @@ def test_what_many_flipped_labels_do_below_kappa_one():
         assert x.room.min() > 0
         assert x.value.max() < 0
         assert x.error >= 0.5
+        assert x.query == pytest.approx(-37.5, abs=0.1)
     assert high - low < 1e-3
     own, step = 0.95, 0.05
     (clean, _, flipped, _), g = (

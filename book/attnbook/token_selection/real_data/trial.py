@@ -1,7 +1,8 @@
-r"""Is selection benign on a real data set? A rule that its authors and a doubter could both accept, fixed before its tables.
+r"""Is selection benign on a real data set? A rule that was fixed before its tables.
 
-The poster says: the wrong labels are fitted, and test accuracy is as without them. The rule reads one table (a data set, a backbone, a
-way of training, a number of samples n) and takes both halves at their word:
+The poster lists real data sets whose noisy labels were used for fine-tuning, and does not say with what result. Its theorem of Part II
+calls it benign if wrong labels are fitted and the test error is small. The rule reads one table (a data set, a backbone, a way of
+training, a number of samples n) and asks for both halves: the wrong labels are fitted, and test accuracy is as without them:
 
     fit     the fraction of the wrong labels that the trained network gives, over all eta > 0
     F       (sum_eta a_0 - a_eta) / (sum_eta eta u), the fraction of copying of page II.7: 0 no accuracy is lost, 1 the noise is copied
@@ -95,7 +96,7 @@ class Trial:
 class Judged:
     """The outcome (one of `OUTCOMES`), what it rests on, and where it is not decided the reason.
 
-    fraction: F. losses: a_0 - a_eta for each eta > 0, with intervals of the same kind. `as_without`: the poster's words alone, none of
+    fraction: F. losses: a_0 - a_eta for each eta > 0, with intervals of the same kind. `as_without`: the second half to the letter, none of
     these intervals lies above 0; it is printed beside the outcome and decides nothing, because few seeds and pictures make it true.
     """
 
