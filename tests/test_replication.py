@@ -9,16 +9,21 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from bookkit.ledger.records import problems, read_ledger
+from bookkit.code import code_of
+from bookkit.ledger.records import problems, read_ledger, read_page_checks
 from bookkit.ledger.replicated import Standing, level_problem, sentence, stale_words, standings, together
-from bookkit.pages.catalogue import UserError
+from bookkit.pages.catalogue import UserError, find_pages, resolve_page
+from bookkit.pages.parameters import page_parameters
 from bookkit.pages.tolerances import NONE, Tolerance, Tolerances
+from bookkit.pages.tolerances import read as read_tolerances
 from bookkit.parser import program
 from bookkit.replication import command, counts, registration
 from bookkit.replication.registration import fingerprint, register, registered, unregistered
+from bookkit.replication.runs import runs
 from bookkit.replication.seeds import release, rule, seeds
 from bookkit.results import CLAIMS_TYPE
 from bookkit.rules import LEDGER, LEVEL, within
@@ -164,6 +169,41 @@ def test_a_file_that_is_no_registration_is_refused(book: Path, content: str) -> 
     write(book / registration.FILE, content)
     with pytest.raises(UserError, match="is no registration"):
         registered(book)
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_page_is_judged_at_seeds_in_one_process(book: Path, tmp_path: Path) -> None:
+    """The cells themselves, with another seed each; a seed whose run fails is told, and the others are kept."""
+    cells = [
+        PAGE[0],
+        "import numpy as np\nimport torch\nfrom dice.claims import CLAIMS\nfrom bookkit.claims import verdict_table",
+        "draws = torch.from_numpy(np.random.default_rng(seed).integers(1, 7, (count, 3)))",
+        "assert seed != 6, 'six fails'\nverdict_table(CLAIMS.check(draws))",
+    ]
+    write(book / "notebooks/dice/01_mean.md", page_text(*cells))
+    [page] = find_pages(book)
+    one, two, six = runs(page, [4, 5, 6], tmp_path / "kept", code_of(book), 2)
+    assert six.endswith("error: seed 6 failed, AssertionError: six fails")
+    for seed, [record] in ((4, one), (5, two)):
+        largest = np.random.default_rng(seed).integers(1, 7, (400, 3)).max(1)
+        assert (record["id"], record["numbers"]["min"], record["draws"]) == ("D1", largest.min(), 400)
+    (tmp_path / "kept/5.json").write_text("[]")  # what is there is not run again
+    assert [*runs(page, [5, 4], tmp_path / "kept", code_of(book), 1)] == [[], one]
+
+
+def test_a_page_says_the_same_without_kernel_and_figures(tmp_path: Path) -> None:
+    """At the stored seed: the records that the page stores."""
+    page = resolve_page("single_head/02_two_steps", ROOT)
+    seed = next(each.default for each in page_parameters(page) if each.name == "seed")
+    [run] = runs(page, [seed], tmp_path, code_of(ROOT), 1)
+    known = read_tolerances(page.stored)
+    for fresh, stored in zip(run, read_page_checks(page.stored), strict=True):
+        assert (fresh["id"], fresh["verdict"]) == (stored["id"], stored["verdict"])
+        assert [*fresh["numbers"]] == [*stored["numbers"]]
+        names = [name for name, value in stored["numbers"].items() if isinstance(value, float)]
+        assert all(known.same(f"{fresh['id']}:{n}", stored["numbers"][n], fresh["numbers"][n]) for n in names)
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------------
@@ -436,7 +476,7 @@ def test_seeds_that_were_looked_at_and_other_series_do_not_join_the_table() -> N
 
 
 def test_the_table_tells_a_command_for_any_machine() -> None:
-    given = "two_steps --write --first 20 -o /somewhere/runs --jobs 7 --cluster tcp://a:1 --series 2026-W47".split()
+    given = "two_steps --write --first 20 -o /somewhere/runs --jobs 7 --series 2026-W47".split()
     assert command._said(command.parser().parse_args(given)) == (
         f"{program()} replicate --seeds 20 --first 20 --series 2026-W47 --write two_steps"
     )

@@ -1,13 +1,13 @@
 """The commands `replicate`, which judges claims at seeds that nobody has chosen, and `register`, which fixes them before that."""
 
 import argparse
+import os
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-
-import nbformat
 
 from bookkit.code import code_of
 from bookkit.ledger.records import checks_of, read_ledger, tables_of, whole
@@ -16,6 +16,7 @@ from bookkit.pages.parameters import page_parameters
 from bookkit.pages.rerun import read_notebook
 from bookkit.parser import Parser, program
 from bookkit.replication import counts, registration
+from bookkit.replication.runs import runs
 from bookkit.replication.seeds import release, rule, seeds
 
 BUILT = "_build/replication"
@@ -47,8 +48,7 @@ def parser() -> Parser:
         help="number of the first one (default: with --write the first unseen one, else 0)",
     )
     top.add_argument("--series", metavar="WORD", default="", help="another series of seeds")
-    top.add_jobs("runs", None, "--workers")
-    top.add_argument("--cluster", metavar="WHERE", help="address of a Dask scheduler, or its .json file")
+    top.add_jobs("processes", None, "--workers")
     top.add_argument("-o", dest="output", metavar="FOLDER", type=Path, help=f"where runs are kept (default: {BUILT})")
     top.add_argument("--write", action="store_true", help=f"write the table {counts.FILE}")
     return top
@@ -93,28 +93,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _page(
     page: Page, chosen: Sequence[int], options: argparse.Namespace, root: Path
 ) -> tuple[dict[str, counts.Counts], int]:
-    """The counts of one page, run at the seeds as a sweep, and how many of its runs failed; what was run before is kept.
+    """The counts of one page, and at how many seeds it failed; what was run before is kept.
 
     A page without claims or without a seed has no counts.
     """
-    from bookkit.sweeps import sweep
-
     records = [{**record, "page": page.name} for record in whole(checks_of(read_notebook(page.stored)), page.stored)]
     if not records or not any(parameter.name == "seed" for parameter in page_parameters(page)):
         return {}, 0
     # Runs of other code lie elsewhere: the same claim may have had another judge then.
     folder = (options.output or root / BUILT) / code_of(root).hash()[:12] / page.name.replace("/", "-")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    print(page.name, file=sys.stderr)
-    done = sweep(
-        page.name, {"seeds": list(chosen)}, folder, jobs=options.jobs, cluster=options.cluster, notebooks="all",
-        retry_failed=True, progress=True, root=root,
-    )  # fmt: skip
-    ids = {row["parameters"]["seed"]: row["id"] for row in done.rows.values() if row["status"] == "done"}
-    kept = [folder / "notebooks" / f"{ids[seed]}.ipynb" for seed in chosen if seed in ids]
-    runs = [[{**r, "page": page.name} for r in checks_of(nbformat.read(path, as_version=4))] for path in kept]
+    start = time.monotonic()
+    found = [*runs(page, chosen, folder, code_of(root), options.jobs or os.cpu_count() or 1)]
+    whole_runs = [[{**record, "page": page.name} for record in run] for run in found if not isinstance(run, str)]
+    print(f"{page.name}: {len(whole_runs)} of {len(chosen)} seeds, {time.monotonic() - start:.0f} s", file=sys.stderr)
+    print(*sorted({f"  {run}" for run in found if isinstance(run, str)}), sep="\n", end="", file=sys.stderr)
     marks = {r["id"]: registration.fingerprint({**r, "page": f"notebooks/{page.name}"}, root) for r in records}
-    return counts.count(records, runs, marks, options.first, tables_of(page.stored)), len(chosen) - len(kept)
+    return counts.count(records, whole_runs, marks, options.first, tables_of(page.stored)), len(chosen) - len(
+        whole_runs
+    )
 
 
 def _unseen(names: Sequence[str], first: int | None, root: Path) -> int:
