@@ -148,8 +148,8 @@ def sentence(records: Iterable[Mapping[str, Any]], known: Mapping[str, Standing]
     total, seeds = counts.tally(found), _seeds(found)
     other = "none" if total.unexpected == 0 else str(total.unexpected)
     return (
-        f"at {seeds} fresh seeds {total.judged} verdicts on {total.claims} claims, {other} of them unexpected "
-        f"(by chance at most {total.expected:.2g} on average)"
+        f"at {seeds} fresh seeds {total.claims} claims got {total.judged} verdicts, {other} of them unexpected "
+        f"(chance alone would make at most {total.expected:.2g} on average)"
     )
 
 
