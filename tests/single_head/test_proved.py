@@ -24,8 +24,9 @@ from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
 from attnlib.single_head import proved
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_error_of_scores
+from attnlib.single_head.population import log10_clean_error, log10_error_of_scores
 from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
+from attnlib.single_head.training import gradient_descent
 from tests.bad_input import refusing
 
 # n, d, SNR, eta, beta d/n: all outcomes, kappa on both sides of 1, few and many dimensions, small and large steps.
@@ -681,6 +682,30 @@ def test_no_counts_within_the_hypotheses_break_the_fit():
     assert least[inside].min() > 0.1
     strong = (clean * phi(1, -room) - flipped * phi(-1, room)) / kappa > phi(-1, room) * (1 - 8.5 * size)
     assert strong[inside].any()  # the same counts at kappa = 1 do not fit
+
+
+def test_below_kappa_one_the_first_step_has_fitted_and_its_error_is_a_closed_form():
+    """err_k = Phi(-SNR^2 sqrt(d/n) (|C_k| - |N_k|) / r) in each set; two steps are mostly worse."""
+    worse = []
+    for n, d, kappa, a, eta in [
+        (50, 20_000, 0.5, 1.25, 0.2),
+        (30, 50_000, 0.3, 3.0, 0.05),
+        (100, 10_000, 0.7, 0.3, 0.05),
+        (40, 20_000, 0.2, 6.0, 0.0),
+    ]:
+        rho = math.sqrt(2 * kappa / n / (1 - 2 * eta) * d)
+        sample = SignalNoiseLaw(n, d, rho, eta).draw(3, 4)
+        path = gradient_descent(sample, 4 * n * a / d, 2)
+        assert (path.margins[1] > 0).all()
+        clean, flipped = sample.counts()
+        main = torch.einsum("rn,rnm->rm", sample.labels, sample.noise_tokens()[:, :, 0]).norm(dim=-1, keepdim=True)
+        score = rho**2 / d * math.sqrt(d / n) * (clean - flipped) / (main / math.sqrt(n * d))
+        expected = stats.norm.logcdf(-score.numpy()) / math.log(10)
+        found = log10_clean_error(path.v[1], path.p[1], sample, per_class=True)
+        torch.testing.assert_close(found, torch.as_tensor(expected), rtol=1e-9, atol=0.0)
+        one, two = (log10_clean_error(path.v[step], path.p[step], sample) for step in (1, 2))
+        worse += (two > one).tolist()
+    assert np.mean(worse) > 0.8
 
 
 def test_what_many_flipped_labels_do_below_kappa_one():
