@@ -17,6 +17,7 @@ from bookkit.code import code_of
 from bookkit.ledger.records import problems, read_ledger, read_page_checks
 from bookkit.ledger.replicated import Standing, level_problem, sentence, stale_words, standings, together
 from bookkit.pages.catalogue import UserError, find_pages, resolve_page
+from bookkit.pages.notebooks import main as renewed
 from bookkit.pages.parameters import page_parameters
 from bookkit.pages.tolerances import NONE, Tolerance, Tolerances
 from bookkit.pages.tolerances import read as read_tolerances
@@ -204,6 +205,20 @@ def test_a_page_says_the_same_without_kernel_and_figures(tmp_path: Path) -> None
         assert [*fresh["numbers"]] == [*stored["numbers"]]
         names = [name for name, value in stored["numbers"].items() if isinstance(value, float)]
         assert all(known.same(f"{fresh['id']}:{n}", stored["numbers"][n], fresh["numbers"][n]) for n in names)
+
+
+def test_a_renewal_says_which_verdict_is_unexpected(book: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
+    """A study that was changed, and a page that was run again: the command says what the page says now, and its exit code is 1."""
+    monkeypatch.chdir(book)
+    write(book / "requirements.txt", "")
+    judge = "import torch\nfrom bookkit.claims import verdict_table\nfrom dice.claims import CLAIMS\n"
+    for factor, code in ((1.0, 0), (1.15, 1)):
+        shown = f"verdict_table(CLAIMS.check({factor} * torch.full((count, 3), 6.0)))"
+        write(book / "notebooks/dice/01_mean.md", page_text(PAGE[0], judge + shown))
+        assert renewed(["--no-cache", "--jobs", "1"]) == code
+        told = capsys.readouterr()
+        assert "renewed: notebooks/dice/01_mean.ipynb" in told.out
+        assert told.err.startswith("D1: fails, expected holds; measured [6.9, 6.9]") == bool(code)
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------------

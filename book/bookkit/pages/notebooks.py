@@ -14,10 +14,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
+from bookkit.ledger.records import read_page_checks
 from bookkit.pages.catalogue import (
     Page,
     UserError,
@@ -115,8 +117,13 @@ def stale(notebook: NotebookNode, page: str) -> str:
     return ""
 
 
+def surprising(path: Path) -> list[dict[str, Any]]:
+    """The claims of a stored notebook whose verdict is not the expected one."""
+    return [record for record in read_page_checks(path) if record["verdict"] != record["expected"]]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Entry of the command `notebooks`. Returns 1 when a page fails or `--check` finds a change, else 0."""
+    """Entry of the command `notebooks`. Returns 1 when a page fails, a verdict is unexpected, or `--check` finds a change, else 0."""
     parser = Parser(prog=f"{program()} notebooks", description="Renew the stored outputs of all pages.")
     parser.add_argument("pages", nargs="*", metavar="PAGE", help="only these pages (default: all)")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a stored notebook would change")
@@ -136,4 +143,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{word}: {path}")
     if not changed:
         print("Stored notebooks are up to date.")
-    return int(options.check and bool(changed))
+    surprises = [record for path in changed if not options.check for record in surprising(root / path)]
+    for record in surprises:
+        said = f"{record['id']}: {record['verdict']}, expected {record['expected']}; measured {record['measured']}"
+        print(f"{said}. The book is not built with it", file=sys.stderr)
+    return int(bool(surprises) or (options.check and bool(changed)))
