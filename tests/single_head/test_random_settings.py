@@ -28,8 +28,7 @@ def test_draws_of_random_settings_are_those_of_the_definitions():
 
 def test_random_settings_agree_with_their_proofs():
     """The stored table: no setting has more other outcomes than its probability allows, alone or all together; most kinds occur."""
-    with np.load(random_settings.TABLE) as file:
-        x = dict(file)
+    x = random_settings.stored()
     decided = x["code"] >= 0
     others, draws, allowed = x["others"][decided], x["draws"][decided], 1 - x["probability"][decided]
     assert (allowed <= x["delta"][decided]).all()

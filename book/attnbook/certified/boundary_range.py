@@ -6,7 +6,7 @@ coefficient of degree D + 1 over the box -1 <= xi <= 1 bounds what is cut off, a
 Where the error of a step is too large the interval is halved, with the polynomials that are known so far.
 
 `TABLE` holds the ends of the cells of each side; `attnlib certify --full` proves them. So whoever makes a side longer adds cells there, in
-steps that grow with the distance from the boundary, and runs it.
+steps that grow with the distance from the boundary, seals them with `python -m attnbook.certified.boundary_range`, and runs that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ from attnbook.certified.boundary_flow import (
 from attnbook.certified.boundary_sets import in_signal_set, in_trap
 from attnbook.certified.certificate import Certificate, _flint, ball, precision, series_terms
 from attnbook.certified.full_run import Table
+from attnbook.stored import seal, sealed
 from attnlib.randomness import stream
+from bookkit.parser import answered
 
 if TYPE_CHECKING:
     from flint import arb
@@ -207,4 +209,17 @@ def by_table(label_noise: str, low: str, high: str, on: str, seed: int, asked: s
 
 def stored() -> dict[str, list[str]]:
     """The table: by "eta end", the ends of neighbouring cells of x, which `attnlib certify --full` proves."""
-    return json.loads(TABLE.read_text(encoding="utf-8")) if TABLE.exists() else {}
+    return json.loads(sealed(TABLE).read_text(encoding="utf-8")) if TABLE.exists() else {}
+
+
+def main() -> None:
+    """Seal the cells as they stand, to be proved by `attnlib certify --full`. Raises ValueError for ends that do not rise or fall."""
+    for name, points in json.loads(TABLE.read_text(encoding="utf-8")).items():
+        numbers = [Decimal(end) for end in points]
+        if numbers not in (sorted(set(numbers)), sorted(set(numbers), reverse=True)):
+            raise ValueError(f"ends of cells must rise or fall; got {name!r}: {', '.join(points)}")
+    seal(TABLE)
+
+
+if __name__ == "__main__":
+    raise SystemExit(answered("boundary_range", main))

@@ -76,6 +76,8 @@ def prove_tables(ids: Sequence[str]) -> bool:
         return run_all((made() for id in ids for made in known[id]), root, lambda line: print(line, flush=True))
     except OSError as error:
         raise UserError(f"the record of the full run cannot be written: {error}") from None
+    except ValueError as error:
+        raise UserError(str(error)) from None
 
 
 def prove(id: str) -> tuple[Check, float]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any
 
+from attnbook.stored import seal, sealed
 from bookkit.files import one_line_each, written_aside
 
 RECORD = Path(__file__).parent / "tables" / "full_run.json"
@@ -89,7 +90,8 @@ def _run(table: Table, kept: Path, say: Callable[[str], None]) -> bool:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What is stored; nothing where there is no such file, or none of ours."""
+    """What is stored; nothing where there is no such file, or none of ours. Raises ValueError for a record that was edited."""
+    path = sealed(path)
     try:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (FileNotFoundError, ValueError, TypeError):
@@ -99,3 +101,4 @@ def _read(path: Path) -> dict[str, Any]:
 def _write(path: Path, content: dict[str, Any]) -> None:
     with written_aside(path) as temporary:
         temporary.write_text(one_line_each(content), encoding="utf-8", newline="\n")
+    seal(path)

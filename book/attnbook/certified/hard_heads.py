@@ -28,6 +28,7 @@ import torch
 from attnbook.certified.certificate import ball
 from attnbook.certified.clean_error import BITS, Head, enclose
 from attnbook.certified.full_run import Table
+from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.kernels.gaussian_tail import log_error
 from attnlib.randomness import stream
@@ -147,7 +148,7 @@ def row(family: str, count: int, seed: int = SEED) -> dict[str, Any]:
 
 def stored() -> dict[str, dict[str, Any]]:
     """The table, by family."""
-    return {str(name): dict(found) for name, found in json.loads(TABLE.read_text(encoding="utf-8")).items()}
+    return {str(name): dict(found) for name, found in json.loads(sealed(TABLE).read_text(encoding="utf-8")).items()}
 
 
 def whole_family(family: str) -> Table:
@@ -169,6 +170,7 @@ def main(count: int = COUNT) -> None:
         print(family, {name: value for name, value in table[family].items() if name != "points"}, flush=True)
     TABLE.parent.mkdir(exist_ok=True)
     TABLE.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8", newline="\n")
+    seal(TABLE)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.device import resolve
 from attnlib.extras import progress_bar
@@ -58,13 +59,13 @@ def load(heads: int) -> History:
         raise ValueError(
             f"heads must be one of {', '.join(map(str, HEADS))}, the stored trainings; got {heads!r}: use train"
         )
-    return load_history(path_of(f"heads_{heads}"))
+    return load_history(sealed(path_of(f"heads_{heads}")))
 
 
 @cache
 def load_rates() -> History:
     """The stored training of two heads at other learning rates: `experiment.learning_rate` says which run has which."""
-    return load_history(path_of("rates"))
+    return load_history(sealed(path_of("rates")))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +102,8 @@ def _train_all(wanted: Mapping[str, Experiment], folder: Path, threads: int, dev
     with progress_bar(True, sum(study.steps for study in wanted.values()), "studies", unit="step") as bar:
 
         def one(name: str) -> None:
-            study, seen = wanted[name], 0
+            study, seen, path = wanted[name], 0, path_of(name, folder)
+            before = path.read_bytes() if path.is_file() else b""
 
             def watch(step: int) -> None:
                 nonlocal seen
@@ -109,10 +111,12 @@ def _train_all(wanted: Mapping[str, Experiment], folder: Path, threads: int, dev
                 seen = step
 
             train(
-                study, checkpoint=path_of(name, folder), threads=min(threads, study.runs), device=device, watch=watch,
+                study, checkpoint=path, threads=min(threads, study.runs), device=device, watch=watch,
                 about={"command": f"python -m attnlib train {name}"},
             )  # fmt: skip
             bar.update(study.steps - seen)
+            if path.read_bytes() != before:
+                seal(path, path.with_suffix(".json"))
             print(f"{name}: {study.runs} runs of {study.steps} steps", file=sys.stderr)
 
         longest_first = sorted(wanted, key=lambda name: -wanted[name].heads * wanted[name].runs * wanted[name].steps)

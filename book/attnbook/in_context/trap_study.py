@@ -26,6 +26,7 @@ import numpy as np
 import torch
 
 from attnbook.files import read_arrays, require_writable, write_arrays
+from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.extras import progress_bar
 from attnlib.in_context import circuits
@@ -218,10 +219,11 @@ def _write(path: Path, plan: Mapping[str, Experiment], tables: Mapping[str, dict
     about = {"command": "python -m attnbook.in_context.trap_study", **made_with()}
     about["plan"] = {name: e.as_record() for name, e in plan.items()}
     write_arrays(path, compressed=True, key=np.array(_key(plan)), about=np.array(json.dumps(about)), **arrays)
+    seal(path)
 
 
 def _read(path: Path, plan: Mapping[str, Experiment]) -> dict[str, dict[str, np.ndarray]]:
-    stored = read_arrays(path, "table of the trap", "key")
+    stored = read_arrays(sealed(path), "table of the trap", "key")
     if str(stored["key"]) != _key(plan):
         raise ValueError(
             f"save must be a table of this plan; got {path.name}, of other settings: delete it or choose another name"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnbook.stored import seal, sealed
 from bookkit.files import written_aside
 from bookkit.parser import answered
 
@@ -65,7 +66,7 @@ def _path(name: str, form: str) -> Path:
     known = [other for other, recipe in STORED.items() if form in recipe.forms]
     if name not in known:
         raise ValueError(f"name must be one of the stored sweeps {', '.join(known)}; got {name!r}")
-    return TABLES / f"{name}.{form}"
+    return sealed(TABLES / f"{name}.{form}")
 
 
 def remake(name: str, root: Path, tables: Path = TABLES, *, progress: bool = False) -> None:
@@ -106,6 +107,7 @@ def _store(found: Any, name: str, recipe: Recipe, tables: Path) -> None:
     if "nc" in recipe.forms:
         with written_aside(tables / f"{name}.nc") as path:
             array.to_netcdf(path, engine="h5netcdf", encoding=packed)
+    seal(*(tables / f"{name}.{form}" for form in recipe.forms))
 
 
 def main() -> None:

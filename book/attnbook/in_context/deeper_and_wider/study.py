@@ -31,6 +31,7 @@ from attnbook.in_context.causal import LayerWeights
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
 from attnbook.in_context.deeper_and_wider.stack import StackWeights
 from attnbook.in_context.deeper_and_wider.training import DeepHistory, train_deep
+from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.experiment import Experiment
@@ -213,7 +214,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
     """Every stored training by name; empty without a file. Raises ValueError for a file that is damaged or something else."""
     if not path.exists():
         return {}
-    return _read_file(path, path.stat().st_mtime_ns)
+    return _read_file(sealed(path), path.stat().st_mtime_ns)
 
 
 @cache
@@ -237,6 +238,7 @@ def _write(path: Path, trainings: dict[str, dict[str, Any]]) -> None:
     arrays = {f"{name}/{field}": np.asarray(value) for name, one in trainings.items() for field, value in one.items()}
     arrays |= {"trainings": np.array(json.dumps(list(trainings))), "made_with": np.array(json.dumps(made_with()))}
     write_arrays(path, compressed=True, **arrays)
+    seal(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ import numpy as np
 from attnbook.files import require_writable, write_arrays
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan, phase_diagram, phase_plan
 from attnbook.single_head.phase_theory import mean_field_readings
+from attnbook.stored import seal, sealed
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from bookkit.parser import answered
@@ -90,7 +91,7 @@ def _name(*parts: object) -> str:
 @cache
 def table() -> dict[str, np.ndarray]:
     """The stored arrays: codes of PLANE_N_D, of step_N_D_DELTA, and agree_PLANE_N_D."""
-    with np.load(TABLE) as file:
+    with np.load(sealed(TABLE)) as file:
         return dict(file)
 
 
@@ -141,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found[name] = values
         print(f"{name}: {np.mean(values >= 0 if values.dtype == np.int8 else values):.3f}", flush=True)
     write_arrays(options.output, compressed=True, **found)
+    seal(options.output)
     return 0
 
 

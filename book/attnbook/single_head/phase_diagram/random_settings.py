@@ -1,7 +1,7 @@
 """Proved outcomes of random settings against drawn training sets.
 
-`python -c "from attnbook.single_head.phase_diagram import random_settings as r; r.make()"` makes the stored table of 2000 settings, in some
-minutes on one core: 200 training sets for each that is decided.
+`python -m attnbook.single_head.phase_diagram.random_settings` makes the stored table of 2000 settings, in some minutes on one core:
+200 training sets for each that is decided.
 """
 
 from pathlib import Path
@@ -10,10 +10,12 @@ import numpy as np
 import torch
 
 from attnbook.files import write_arrays
+from attnbook.stored import seal, sealed
 from attnlib.gaussian import bartlett_rows
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from attnlib.single_head.proved import OUTCOMES, proved_outcome
+from bookkit.parser import answered
 
 TABLE = Path(__file__).parent / "tables" / "random_settings.npz"
 ERROR, PARTS = 0.1, 8
@@ -74,7 +76,18 @@ def judged_settings(settings: int, draws: int, seed: int) -> dict[str, np.ndarra
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
+def stored() -> dict[str, np.ndarray]:
+    """The stored table."""
+    with np.load(sealed(TABLE)) as file:
+        return dict(file)
+
+
 def make(parts: int = PARTS) -> None:
     """Store the table: 250 settings a part, each part with its own seed."""
     found = [judged_settings(250, 200, seed) for seed in range(parts)]
     write_arrays(TABLE, compressed=True, **{name: np.concatenate([x[name] for x in found]) for name in found[0]})
+    seal(TABLE)
+
+
+if __name__ == "__main__":
+    raise SystemExit(answered("random_settings", make))

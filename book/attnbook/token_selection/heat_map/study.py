@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from attnbook.files import read_arrays, require_writable, rising, write_arrays
+from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.extras import progress_bar
 from attnlib.randomness import stream
@@ -25,8 +26,10 @@ from attnlib.token_selection.gram import draw_gram, join
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population
 from attnlib.token_selection.training import checked_steps, train
+from bookkit.parser import answered
 
 PHASES = ("does not overfit", "harmful", "selection still to come", "benign")
+TABLE = Path(__file__).parent / "tables" / "heat_map_39x39.npz"  # of `published_plan`
 FORMAT = 1  # of saved maps; another one when the same plan would give other numbers
 _BATCH = 32  # cells trained together at n T = 160: 25 MB; fewer for larger samples
 _OUTCOMES = (
@@ -256,7 +259,7 @@ def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"path must be a file that write_map wrote; there is no {path.name}")
-    stored = read_arrays(path, "heat map", "key", "done")
+    stored = read_arrays(sealed(path), "heat map", "key", "done")
     if str(stored["key"]) != plan.key or stored["train_loss"].shape != plan.shape:
         raise ValueError(f"path must be a map of this plan; got {path.name}, a map of other parameters")
     return HeatMap(plan, **{name: stored[name].astype(np.float64) for name in (*_OUTCOMES, "attention")})
@@ -264,3 +267,19 @@ def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
 
 def _axes(plan: HeatPlan) -> dict[str, np.ndarray]:
     return {"signal_norms": plan.signal_norms, "dims": plan.dims}
+
+
+def published_plan() -> HeatPlan:
+    """The paper's map: 39 x 39 cells, one training set each."""
+    law, axes = TokenLaw(20, 3, 8, 1.0), (np.linspace(5, 100, 39), np.arange(250, 5001, 125))
+    return heat_plan(*axes, law=law, step_size=0.005, steps=1000, runs=1, count=20_000)
+
+
+def main() -> None:
+    """Make the stored map again: some minutes."""
+    write_map(heat_map(published_plan(), progress=True), TABLE)
+    seal(TABLE)
+
+
+if __name__ == "__main__":
+    raise SystemExit(answered("heat_map", main))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnbook.stored import seal, sealed
 from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.reach import free_heads, reachable_by_one_token, wrong_labels
@@ -203,7 +204,7 @@ def _train_seed(seed: int, settings: Mapping[str, Any]) -> _Seed:
 
 @cache
 def _table(path: Path) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as stored:
+    with np.load(sealed(path), allow_pickle=False) as stored:
         return dict(stored)
 
 
@@ -249,6 +250,7 @@ def store(study: DigitsStudy, path: Path) -> None:
             table |= _packed(study.held[k][i], f"{seed}/free/{k}/")
     with written_aside(path) as aside, aside.open("wb") as file:
         np.savez_compressed(file, **table)
+    seal(path)
 
 
 def _plan_shape(shape: ViTShape) -> dict[str, int]:

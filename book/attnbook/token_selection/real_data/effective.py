@@ -22,6 +22,7 @@ from pathlib import Path
 import torch
 
 from attnbook.files import require_writable
+from attnbook.stored import seal, sealed
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.loaders import told
 from attnbook.token_selection.real_data.plans import PLANS
@@ -120,7 +121,7 @@ def read_effective(path: str | Path = STORED) -> dict[str, dict[int, Effective]]
 
     Raises ValueError for a file that holds anything else.
     """
-    text = Path(path).read_text(encoding="utf-8")
+    text = sealed(path).read_text(encoding="utf-8")
     try:
         return {
             name: {int(seed): Effective(**record) for seed, record in seeds.items()}
@@ -131,12 +132,13 @@ def read_effective(path: str | Path = STORED) -> dict[str, dict[int, Effective]]
 
 
 def _store(name: str, seed: int, found: Effective, path: Path) -> None:
-    document = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    document = json.loads(sealed(path).read_text(encoding="utf-8")) if path.is_file() else {}
     record = {key: float(f"{value:.5g}") for key, value in asdict(found).items()}
     seeds = document.setdefault(name, {}) | {str(seed): record}
     document[name] = dict(sorted(seeds.items(), key=lambda item: int(item[0])))
     with written_aside(path) as temporary:
         temporary.write_text(one_line_each(dict(sorted(document.items()))), encoding="utf-8", newline="\n")
+    seal(path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

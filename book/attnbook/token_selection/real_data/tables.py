@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from attnbook.stored import seal, sealed
 from attnlib import checks
 from bookkit.files import written_aside
 
@@ -58,6 +59,7 @@ _AXES = {
     "reset": "",
     "reach": "",
 }
+_ROUNDED = 6e-6  # what five decimals leave out
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,7 @@ def stored_tables(folder: str | Path | None = None) -> tuple[str, ...]:
 
 
 def _load(path: Path) -> dict[str, Any]:
+    path = sealed(path)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         if set(document) != {"name", "settings", "noise_levels", "cells"}:
@@ -187,6 +190,11 @@ def read_table(name: str, folder: str | Path | None = None) -> ResultTable:
         if "hits" in record:
             tested = np.flatnonzero(_unpacked(record["tested"]))
             singly = {"tested": tested, "hits": np.stack([_unpacked(row)[: len(tested)] for row in record["hits"]])}
+            if np.abs(singly["hits"].mean(1) - values["test_accuracy"][:, -1]).max() > _ROUNDED:
+                raise ValueError(
+                    f"{path}: hits of seed {record['seed']}, n {record['n']} give another test accuracy than the one beside "
+                    "them: delete the file and run the command again"
+                )
         cells.append(Cell(record["seed"], record["n"], tuple(record["recorded"]), record["seconds"], values, **singly))
     return ResultTable(document["name"], document["settings"], levels, tuple(cells))
 
@@ -215,6 +223,7 @@ def add_cell(
     path.parent.mkdir(parents=True, exist_ok=True)
     with written_aside(path) as temporary:
         temporary.write_text(_text(document), encoding="utf-8", newline="\n")
+    seal(path)
     return path
 
 
