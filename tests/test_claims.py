@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -110,6 +111,8 @@ def test_nan_refuses_and_tells_nothing_apart(family):
     assert (lost.verdict, lost.has_power, lost.told) == (Verdict.FAILS, False, [False, False])
     assert lost.evidence.measured == "2 of 5 values are no number"
     record = {**lost.as_record(), "page": "p", "expected": "fails"}
+    in_own_words = replace(lost, evidence=replace(lost.evidence, measured="all is well"))
+    assert in_own_words.as_record()["measured"] == "2 of 5 values are no number; all is well"
     assert any("2 of 5 values are no number" in problem for problem in problems([record]))
 
 

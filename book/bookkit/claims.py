@@ -89,9 +89,13 @@ class Check:
 
     def as_record(self) -> dict[str, Any]:
         c, e = self.claim, self.evidence
+        lost = dict.fromkeys(
+            part.words for part in e.parts if isinstance(part, NoNumber) and part.words not in e.measured
+        )
         return {
             "id": c.id, "title": c.title, "statement": c.statement, "source": str(c.source), "part": c.part, "regime": c.regime,
-            "predicted": e.predicted, "measured": e.measured, "rule": e.rule, "draws": e.draws, "false_alarm": e.false_alarm,
+            "predicted": e.predicted, "measured": "; ".join([*lost, e.measured]), "rule": e.rule,
+            "draws": e.draws, "false_alarm": e.false_alarm,
             "verdict": str(self.verdict), "expected": str(c.expected), "violated": self.violated,
             "negative_control": {
                 "wrong": c.wrong_text,
