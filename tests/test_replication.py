@@ -266,6 +266,12 @@ def test_draws_of_all_seeds_are_judged_together() -> None:
     # A seed outside the regime measured nothing, and says nothing.
     less = _counted([_share(5, measured=k) for k in range(3)] + [_run("outside its regime", parts=[])])["D1"]
     assert (less.seeds, less.parts[0].draws, less.verdict) == (4, 15, "holds")
+    # What is no number at one seed refuses all; other rules at one seed are no claim.
+    nan = within(torch.tensor([1.0, math.nan]), low=0.5).parts
+    lost = _counted([_share(5, measured=k) for k in range(3)] + [_run(parts=[part.as_record() for part in nan])])["D1"]
+    assert (lost.verdict, lost.parts[0].missing) == ("fails", 1)
+    with pytest.raises(ValueError, match="same rules at every seed"):
+        _counted([_share(5), _run(parts=_share(5)[0]["parts"] * 2)])
     # Sums over seeds, as older tables have them, are taken as they are.
     sums = tuple(part.as_record() for part in most.parts)
     assert replace(most, columns=sums, joined=True).parts == most.parts

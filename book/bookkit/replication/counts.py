@@ -14,7 +14,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from bookkit.files import one_line_each, written_aside
 from bookkit.pages.catalogue import UserError, one_line
 from bookkit.pages.tolerances import Tolerances
 from bookkit.parser import program
-from bookkit.sharpness import ACCEPTED, Part, of_record, pooled, verdict_of
+from bookkit.sharpness import ACCEPTED, KINDS, Part, of_record, pooled, verdict_of
 from bookkit.widths import LEDGER
 
 FILE = "book/replication.json"
@@ -98,7 +98,7 @@ class Counts:
         """Of the verdict, with the draws of all seeds together (`bookkit.sharpness`); seeds at which nothing was measured are left out."""
         if not self.columns or self.joined:
             return of_record({"parts": self.columns})
-        runs = [k for k in range(self.seeds) if any(_at(self.columns[0], k).values())]
+        runs = [k for k in range(self.seeds) if _at(self.columns[0], k)]
         found = [of_record({"parts": [_at(column, k) for column in self.columns]}) for k in runs]
         return pooled(found if self.fresh else found[:1])
 
@@ -131,8 +131,10 @@ def marked(tables: Mapping[str, str]) -> str:
 
 
 def _at(column: Mapping[str, Any], k: int) -> dict[str, Any]:
-    """One part of the verdict at the k-th seed."""
-    return {name: value[k] if isinstance(value, list) else value for name, value in column.items()}
+    """One part of the verdict at the k-th seed; empty where nothing was measured there."""
+    found = {name: value[k] if isinstance(value, list) else value for name, value in column.items()}
+    kind = KINDS.get(found["rule"])
+    return {"rule": found["rule"], **{each.name: found[each.name] for each in fields(kind)}} if kind else {}
 
 
 @dataclass(frozen=True)
@@ -227,12 +229,14 @@ def _measured(record: Mapping[str, Any]) -> list[Any]:
 
 def _columns(runs: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Mapping[str, Any], ...]:
     """Part by part, of each field its values by seed, or the one of all; a seed at which nothing was measured has None."""
-    first = next((parts for parts in runs if parts), [])
-    if any(parts and [p["rule"] for p in parts] != [p["rule"] for p in first] for parts in runs):
+    lengths = {len(parts) for parts in runs if parts}
+    if len(lengths) > 1:
         raise ValueError("a claim must be judged by the same rules at every seed; it is not")
     found = []
-    for number, part in enumerate(first):
-        values = {name: [_rounded(p[number][name], 8) if p else None for p in runs] for name in part}
+    for number in range(max(lengths, default=0)):
+        parts = [run[number] if run else {} for run in runs]
+        names = dict.fromkeys(name for part in parts for name in part)  # what is no number at one seed has other fields
+        values = {name: [_rounded(part.get(name), 8) for part in parts] for name in names}
         found.append({name: row[0] if all(v == row[0] for v in row) else row for name, row in values.items()})
     return tuple(found)
 
