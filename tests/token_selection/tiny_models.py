@@ -9,6 +9,8 @@ import torch
 import transformers
 from torch import nn
 
+from tests.rounding import rounding
+
 WORDS = ["who", "what", "where", "how", "far", "is", "it", "many", "city", "man", "word", "?"]
 SIZES = {
     "hidden_size": 32,
@@ -16,6 +18,14 @@ SIZES = {
     "intermediate_size": 48,
     "initializer_range": 0.3,
 }  # attention is not uniform
+# Additions on the way through a layer: a key's 32 and its score's 8, at most 12 tokens, the output's 32, the two wide maps' 32 and
+# 48, and 32 in each of two norms. Behind a norm numbers are about 1, and hardly one is above 2.
+ADDITIONS, LARGEST = 32 + 8 + 12 + 32 + 32 + 48 + 2 * 32, 2.0
+
+
+def rounding_of_layers(layers: int, dtype: torch.dtype = torch.float32) -> float:
+    """How far apart rounding may leave two computations of what these layers give."""
+    return rounding(layers * ADDITIONS, LARGEST, dtype)
 
 
 def _save(folder, make):
