@@ -164,6 +164,7 @@ def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
     ["{}", "[]", "no JSON", '{"format": 1, "because": {}, "claims": {}}',
      '{"format": 3, "because": {}, "claims": {"D1": ["abc", "2026-11-22"]}}',
      '{"format": 3, "because": {"2026-11-22": "why"}, "claims": {"D1": ["abc", "2026-11-22"]}}',
+     '{"format": 3, "because": {"2026-11-22": ["why", 9], "2026-11-23": ["later", 8]}, "claims": {}}',
      '{"format": 3, "because": {"2026-11-22": ["why", "0"]}, "claims": {"D1": ["abc", "2026-11-22"]}}'],
 )  # fmt: skip
 def test_a_file_that_is_no_registration_is_refused(book: Path, content: str) -> None:

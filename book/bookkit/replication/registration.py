@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -238,6 +238,8 @@ def _read(root: Path) -> tuple[dict[str, list[str | int]], dict[str, list[str]]]
             raise ValueError("another format, or a registration without its reason")
         if not all(isinstance(why, str) and type(unseen) is int for why, unseen in because.values()):
             raise ValueError("a registration that does not say why, or which seed was the first unseen one")
+        if any(later[1] < earlier[1] for earlier, later in pairwise(because.values())):
+            raise ValueError("a first unseen seed that lies before that of an earlier registration")
         return because, content["claims"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"{FILE} is no registration: {one_line(error)}") from None
