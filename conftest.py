@@ -15,6 +15,7 @@ from bookkit.pages.one_page import OUTPUT_LIMIT
 from bookkit.pages.processors import another
 from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.pages.tolerances import read
+from bookkit.settings import settings
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,7 +42,9 @@ def pytest_runtest_call(item: pytest.Item) -> None:
 def _comparison_for(item: IPyNbCell):
     def compare(fresh, stored, skip_compare=None) -> bool:
         # nbval counts code cells from 0, the book from 1.
-        item.comparison_traceback = compare_outputs(stored, fresh, read(item.path), item.cell_num + 1)
-        return not item.comparison_traceback
+        found = compare_outputs(stored, fresh, read(item.path), item.cell_num + 1)
+        renew = f"`{settings().program} notebooks {item.path.parent.name}/{item.path.stem}` stores what is shown now"
+        item.comparison_traceback = [*found, renew] if found else []
+        return not found
 
     return compare

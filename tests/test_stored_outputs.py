@@ -1,16 +1,21 @@
 """The rule by which stored and fresh outputs are the same, and nbval applying it to a page."""
 
+import base64
+import io
 import os
 import subprocess
 import sys
 from xml.etree import ElementTree
 
+import matplotlib.pyplot as plt
 import nbformat
 import pytest
 from nbformat.v4 import new_output
+from PIL import Image
 
 from bookkit.pages.notebooks import renew
 from bookkit.pages.stored_outputs import compare_outputs, json_differences, same_text
+from bookkit.pages.tolerances import Tolerance, Tolerances
 from tests import page_checks
 from tests.house import ROOT
 from tests.tiny_book import write
@@ -54,6 +59,7 @@ def test_far_numbers_integers_words_and_signs_are_not(pair: str) -> None:
 
 # --- JSON
 
+RESULTS, CLAIMS = (f"application/vnd.attnlib.{kind}+json" for kind in ("results", "claims"))
 NUMBERS = {"slope": 0.5, "at": [1.0]}
 CLAIM = {"id": "C8", "verdict": "holds", "draws": 20, "measured": "0.500 +- 0.010", "numbers": NUMBERS}
 SLOPE = "$[0].numbers.slope"
@@ -85,6 +91,38 @@ def test_json_agrees_or_differs_and_says_where(changes: dict, where: str | None)
     assert all(difference.startswith(where) for difference in found)
 
 
+ROOM = {"rule": "share", "holds": True, "draws": 20, "room": 0.25}
+PARTS = CLAIM | {
+    "numbers": {"slope": 0.5, "zero": 1e-13},
+    "parts": [ROOM, {"rule": "mean", "holds": True, "centre": 0.5}],
+}
+
+
+def with_part(number: int, **changes: object) -> dict:
+    parts = [part | (changes if place == number else {}) for place, part in enumerate(PARTS["parts"])]
+    return PARTS | {"parts": parts}
+
+
+@pytest.mark.parametrize(
+    ("fresh", "told"),
+    [
+        (with_part(1, centre=0.5009), None),  # it repeats the slope
+        (with_part(1, centre=0.5011), "$[0].parts[1].centre: stored 0.5, now 0.5011 (tolerance 0.001)"),
+        (with_part(0, room=0.25 * 1.019), None),  # follows from the slope, whose relative tolerance is 2e-3
+        (with_part(0, room=0.25 * 1.021), "$[0].parts[0].room: stored 0.25, now 0.25525 (tolerance 0.005)"),
+        (with_part(0, room=float("nan")), "$[0].parts[0].room: stored 0.25, now nan (tolerance 0.005)"),
+        (with_part(0, draws=21), "$[0].parts[0].draws: stored 20, now 21"),
+        (with_part(0, holds=False), "$[0].parts[0].holds: stored True, now False"),
+        (with_part(0, own=0.1), "$[0].parts[0].own is new"),
+    ],
+)
+def test_parts_of_a_claim_are_as_near_as_its_numbers(fresh: dict, told: str | None) -> None:
+    known = Tolerances(numbers={"C8:slope": Tolerance(1e-3, "rounding"), "C8:zero": Tolerance(1e-12, "exact")})
+    assert json_differences([PARTS], [fresh], known, CLAIMS) == ([told] if told else [])
+    assert json_differences([PARTS], [with_part(0, room=0.25 * (1 + 9e-7))], kind=CLAIMS) == []
+    assert len(json_differences([PARTS], [with_part(0, room=0.25 * (1 + 2e-6))], kind=CLAIMS)) == 1
+
+
 def test_json_keeps_noise_around_zero_together_and_nan_with_nan_only() -> None:
     nan = float("nan")
     assert json_differences({"a": 0.0, "b": 1e-17, "c": nan}, {"a": 3e-16, "b": -1e-17, "c": nan}) == []
@@ -102,10 +140,25 @@ def shown(data: dict, kind: str = "display_data") -> dict:
     return new_output(kind, data=data)
 
 
-def test_streams_may_be_cut_anywhere_and_pictures_may_have_other_pixels() -> None:
+def test_streams_may_be_cut_anywhere() -> None:
     assert compare_outputs([stream("a\nb\n")], [stream("a\n"), stream("b\n")]) == []
-    one, other = (shown({"image/png": pixels, "text/plain": "<Figure>"}) for pixels in ("AAAA", "BBBB"))
-    assert compare_outputs([one], [other]) == []
+
+
+def plain(colour: str) -> str:
+    file = io.BytesIO()
+    Image.new("RGB", (20, 10), colour).save(file, "png")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def test_a_picture_must_be_there_and_show_the_same() -> None:
+    one, near, other, none = (
+        shown({"image/png": data, "text/plain": "<Figure>"})
+        for data in (plain("#808080"), plain("#848484"), plain("#a0a0a0"), "AAAA")
+    )
+    told = "output 1, image/png: another picture: 0.13 from the stored one, 0.07 are allowed"
+    assert compare_outputs([one], [one]) == compare_outputs([one], [near]) == []
+    assert compare_outputs([one], [other]) == [told]
+    assert compare_outputs([none], [one]) == ["output 1, image/png: the stored one is no picture"]
     assert compare_outputs([one], [shown({"text/plain": "<Figure>"})]) == ["output 1, image/png: missing"]
 
 
@@ -140,8 +193,6 @@ def test_a_difference_is_named(stored: list, fresh: list, difference: str) -> No
 
 # --- nbval on copies of a page
 
-RESULTS, CLAIMS = (f"application/vnd.attnlib.{kind}+json" for kind in ("results", "claims"))
-
 
 def data(notebook, key: str) -> dict:
     """What the one output that has something of type `key` shows."""
@@ -166,6 +217,24 @@ def change_three_outputs(notebook) -> None:
     del data(notebook, "image/png")["image/png"]
 
 
+def put_in_another_picture(notebook) -> None:
+    data(notebook, "image/png")["image/png"] = "AAAA"
+
+
+def put_in_a_flat_line(notebook) -> None:
+    """What the page would show at a step of 0: the curve lies on its axis."""
+    shown = data(notebook, "image/png")
+    figure, axes = plt.subplots()
+    axes.plot([0, 1], [0, 0])
+    file = io.BytesIO()
+    figure.savefig(file, format="png", bbox_inches="tight")
+    plt.close(figure)
+    size = Image.open(io.BytesIO(base64.b64decode(shown["image/png"]))).size
+    resized = io.BytesIO()
+    Image.open(file).resize(size).save(resized, "png")
+    shown["image/png"] = base64.b64encode(resized.getvalue()).decode()
+
+
 def clear_everything(notebook) -> None:
     for cell in page_checks.code_cells(notebook):
         cell.outputs, cell.execution_count = [], None
@@ -179,6 +248,8 @@ def change_the_source(notebook) -> None:
 EDITS = [
     (nudge_within_the_tolerance, []),
     (change_three_outputs, ["0.001260", "image/png: new", "$[0].verdict: stored 'fails', now 'holds'"]),
+    (put_in_another_picture, ["image/png: the stored one is no picture"]),
+    (put_in_a_flat_line, ["image/png: another picture: "]),
     (clear_everything, ["this cell was never executed: run `make notebooks`"] * 6),
     (change_the_source, ["stdout: line 1: stored '200 samples", ""]),
 ]
@@ -207,3 +278,5 @@ def test_nbval_fails_a_page_that_is_not_as_stored(tmp_path) -> None:
         told = [case.find("failure").text for case in cells if case.find("failure") is not None]
         assert len(told) == len(messages)
         assert all(message in each for message, each in zip(messages, told, strict=True)), told
+        if edit is put_in_a_flat_line:
+            assert f"notebooks part/{edit.__name__}` stores what is shown now" in told[0]

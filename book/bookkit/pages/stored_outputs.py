@@ -7,29 +7,34 @@ constant must not slip through. Integers are counts, and exact; tolerances are f
 - Text (stdout, stderr, ``text/*``, strings inside JSON): relative 1e-3, because what is printed is rounded already. A
   printed number that was seen to move (`tolerances`) may differ by one unit of its last digit.
 - Both: two numbers below 1e-12 in size are equal, whatever their sign: they are rounding noise around zero.
-- What each rule judged (``parts`` of a claim): its words and truth values. Its numbers repeat those of the evidence.
+- What each rule judged (``parts`` of a claim): a number that is one of the evidence's has its tolerance; any other follows from these,
+  so its relative tolerance is ten times that of the loosest of them, and 1e-6 at least.
 - Text that repeats the JSON of its own output (the tables of results and claims): its words. The numbers are those of the JSON.
-- Pictures: only that there is one. Their pixels depend on fonts and versions; the numbers they show are stored as data.
+- Pictures: coarsely (`pictures`), for how letters are drawn depends on versions.
 """
 
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, address
+from bookkit.pages.pictures import KINDS, picture_difference
+from bookkit.pages.tolerances import FLOOR, NONE, UNMEASURED, Tolerance, Tolerances, address
 from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
 
 TEXT_RELATIVE = 1e-3
 DATA = (RESULTS_TYPE, CLAIMS_TYPE)  # outputs whose text forms repeat their JSON
 
-REPEATED = re.compile(r"\.parts\[\d+\]\.\w+$")  # of a claim: made of the same draws as its numbers
+PART = re.compile(
+    r"\.parts\[\d+\]\.\w+$"
+)  # of a claim: made of the same draws as its numbers, and not measured beside them
+LOOSER = 10  # of a number in a part that is none of the evidence's: processors moved none by more than 2e-11, where evidence has 1e-9
 
 # A number that stands for itself: not inside a word (C8, float64), a version (2.13.0), a colour (#1e3a5f), an address.
 # The minus may be the typographic one. A plus, and a full stop without a digit after it, belong to the text around.
 NUMBER = re.compile(r"(?<![\w.#])([-−]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.]*\.\d)(?!\d)")
-PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "application/pdf")
 # Widget ids are random; the state they belong to is not part of a page.
 IGNORED = ("application/vnd.jupyter.widget-view+json",)
 
@@ -145,14 +150,9 @@ def _same_number_text(stored: str, fresh: str) -> bool:
 
 def json_differences(stored: Any, fresh: Any, tolerances: Tolerances = NONE, kind: str = "") -> list[str]:
     """Differences between two JSON values, each with its path (``$[3].numbers.slope``). Empty when they agree."""
-    old, new = (
-        {
-            path: leaf
-            for path, leaf in _leaves(value)
-            if not (is_number(leaf) and REPEATED.search(address(kind, value, path)))
-        }
-        for value in (stored, fresh)
-    )
+    old, new = (dict(_leaves(value)) for value in (stored, fresh))
+    if kind == CLAIMS_TYPE:
+        tolerances = _with_parts(stored, tolerances)
     differences = []
     for path in {**old, **new}:
         shown = "$" + "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path)
@@ -173,6 +173,27 @@ def _same_leaf(stored: Any, fresh: Any, tolerances: Tolerances, where: str) -> b
     return type(stored) is type(fresh) and stored == fresh
 
 
+def _with_parts(records: Sequence[Mapping[str, Any]], tolerances: Tolerances) -> Tolerances:
+    """`tolerances`, and those of the numbers in the parts of claims; see the module."""
+    numbers = dict(tolerances.numbers)
+    for place, record in enumerate(records):
+        known = [
+            (value, numbers[name])
+            for path, value in _leaves(record.get("numbers", {}))
+            if isinstance(value, float)
+            and (name := address(CLAIMS_TYPE, records, (place, "numbers", *path))) in numbers
+        ]
+        loosest = max(
+            [UNMEASURED, *(LOOSER * each.allowed / abs(value) for value, each in known if abs(value) > FLOOR)]
+        )
+        for path, value in _leaves(record.get("parts", [])):
+            if isinstance(value, float):
+                repeated = [each for other, each in known if other == value]
+                name = address(CLAIMS_TYPE, records, (place, "parts", *path))
+                numbers[name] = repeated[0] if repeated else Tolerance(loosest * abs(value), "rounding")
+    return replace(tolerances, numbers=numbers)
+
+
 def _compare_output(
     stored: Mapping[str, Any], fresh: Mapping[str, Any], tolerances: Tolerances, where: str
 ) -> list[str]:
@@ -186,9 +207,11 @@ def _compare_output(
     differences = [f"{kind}: missing" for kind in old_data if kind not in new_data]
     differences += [f"{kind}: new" for kind in new_data if kind not in old_data]
     for kind, old in old_data.items():
-        if (new := new_data.get(kind)) is None or kind in PICTURES:
+        if (new := new_data.get(kind)) is None:
             continue
-        if not (isinstance(old, str) and isinstance(new, str)):
+        if kind in KINDS:
+            found = list(filter(None, [picture_difference(old, new)]))
+        elif not (isinstance(old, str) and isinstance(new, str)):
             found = json_differences(old, new, tolerances, kind)
         elif repeats:
             found = [] if same_words(old, new) else text_differences(old, new) or ["the words differ"]
@@ -217,7 +240,7 @@ def texts_of(outputs: Sequence[Mapping[str, Any]], cell: int) -> Iterator[tuple[
             yield from (
                 (f"cell {cell} output {number} {k}", d)
                 for k, d in data.items()
-                if isinstance(d, str) and k not in PICTURES
+                if isinstance(d, str) and k not in KINDS
             )
 
 
@@ -227,9 +250,7 @@ def json_leaves(outputs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Any
         for kind, payload in output.get("data", {}).items():
             if kind.endswith("json") and kind not in IGNORED:
                 found = ((address(kind, payload, path), value) for path, value in _leaves(payload))
-                yield from (
-                    (where, value) for where, value in found if not (REPEATED.search(where) and is_number(value))
-                )
+                yield from ((where, value) for where, value in found if not (PART.search(where) and is_number(value)))
 
 
 def _leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], Any]]:
