@@ -75,9 +75,17 @@ def test_two_runs_of_a_page_give_the_same_bytes_however_it_prints() -> None:
     assert set(stored["metadata"]) == {"kernelspec", "language_info", "jupytext"}
     assert "version" not in stored["metadata"]["language_info"]
     assert [cell["metadata"] for cell in stored["cells"]] == [{}] * 3
+
     assert [cell["execution_count"] for cell in stored["cells"] if cell["cell_type"] == "code"] == [1, 2]
     outputs = nbformat.reads(first, 4).cells[-1].outputs  # a kernel sends what is printed at its own pace
     assert [o.get("text") for o in outputs] == ["one\ntwo\n", None, "three\n", None]
+
+
+def test_a_notebook_keeps_which_tables_were_read_while_it_ran() -> None:
+    note = "import os\nwith open(os.environ['BOOKKIT_TABLES'], 'a') as file:\n    print('{}', file=file)"
+    lines = [f"{'b' * 64}  b/two words.npz", f"{'a' * 64}  a.json", f"{'b' * 64}  b/two words.npz"]
+    kept = run_source(page_text(*(note.format(line) for line in lines))).metadata["tables"]
+    assert list(kept.items()) == [("a.json", "a" * 64), ("b/two words.npz", "b" * 64)]
 
 
 def test_ids_of_cells_stay_when_a_cell_is_inserted() -> None:

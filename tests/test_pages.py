@@ -1,5 +1,6 @@
 """Every page of this book is as a page must be; and each check of that fails on a page that is not."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from bookkit.pages.notebooks import renew, stale
 from bookkit.results import CLAIMS_TYPE
 from tests import page_checks
 from tests.house import REPOSITORY, ROOT
+from tests.tiny_book import write
 from tests.tiny_page import PAGE, make_book
 
 PAGES = find_pages(ROOT)
@@ -260,6 +262,20 @@ def test_code_that_was_carried_over_and_not_run_is_found(tiny: Path, tmp_path: P
     assert page_checks.pair(jupytext.read(page.source), notebook) == []
     assert stale(notebook, "part/01_tiny").startswith("the code of part/01_tiny changed after it was run: `")
     assert stale(notebook, "part/01_tiny").endswith(" notebooks part/01_tiny`")
+
+
+def test_a_table_that_changed_after_a_page_read_it_is_found(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path, dirs_exist_ok=True)
+    table = write(tmp_path / "code/dice/tables/throws.json", "[1, 6]")
+    write(tmp_path / "pyproject.toml", '[tool.bookkit]\npackages = ["code/dice"]\n')
+    notebook = stored(find_pages(tmp_path)[0])
+    notebook.metadata["tables"] = {"tables/throws.json": hashlib.sha256(b"[1, 6]").hexdigest()}
+    assert stale(notebook, "part/01_tiny", tmp_path) == ""
+    said = "part/01_tiny read the table tables/throws.json, which changed since: `"
+    table.write_text("[1, 5]")
+    assert stale(notebook, "part/01_tiny", tmp_path).startswith(said)
+    table.unlink()
+    assert stale(notebook, "part/01_tiny", tmp_path).startswith(said)
 
 
 OUTPUTS = {

@@ -159,6 +159,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
+def test_a_page_is_told_once_which_tables_it_read(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BOOKKIT_TABLES", str(tmp_path / "note"))
+    for _ in range(2):
+        stored.sealed(home / "a.json")
+        stored.sealed(tmp_path / "elsewhere.json")
+    assert (tmp_path / "note").read_text() == f"{hashlib.sha256(b'a').hexdigest()}  a.json\n"
+
+
 def test_a_program_seals_what_it_made_and_what_is_gone_leaves_the_list(home: Path, tmp_path: Path) -> None:
     assert stored.sealed(home / "a.json") == home / "a.json"
     with pytest.raises(ValueError, match=r"table b\.json is not as .* remove it and run python -m maker b$"):

@@ -161,6 +161,12 @@ def test_a_changed_count_name_or_word_is_a_fault(other, told: str) -> None:
     assert "holds in 8 draws" in words.faults()[0]
 
 
+def test_another_picture_is_a_fault() -> None:
+    one, other = (new_output("display_data", data={"image/png": text}) for text in ("AAAA", "BBBB"))
+    told = "old: code cell 1, image/png: the stored one is no picture"
+    assert measure(page(one), {"same": page(one), "old": page(other), "hard-1": page(other)}).faults() == [told]
+
+
 def test_what_is_kept_is_read_again(tmp_path: Path) -> None:
     notebook = tmp_path / "01_page.ipynb"
     assert read(notebook) == tolerances.NONE

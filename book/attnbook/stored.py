@@ -6,6 +6,7 @@ A table that an option writes elsewhere is its owner's: it has no seal.
 """
 
 import hashlib
+import os
 import threading
 from pathlib import Path
 
@@ -53,6 +54,9 @@ def sealed(path: str | Path) -> Path:
                 f"cut short. Take it from the repository again, or remove it and run {maker(name)}"
             )
         _read[name] = found
+        if note := os.environ.get("BOOKKIT_TABLES"):  # in the kernel of a page, whose notebook keeps it
+            with open(note, "a", encoding="utf-8") as file:
+                file.write(f"{found}  {name}\n")
     return path
 
 

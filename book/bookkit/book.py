@@ -192,7 +192,7 @@ def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
         if fault := _unfinished(text):
             raise BuildError(f"{name} {fault}: run `make notebooks`")
     read = {page.name: nbformat.reads(notebooks[name], as_version=4) for name, page in pages.items()}
-    if faults := [fault for page, notebook in read.items() if (fault := stale(notebook, page))]:
+    if faults := [fault for page, notebook in read.items() if (fault := stale(notebook, page, root))]:
         raise BuildError("\n".join(faults))
     return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
 

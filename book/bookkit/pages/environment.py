@@ -27,6 +27,7 @@ CHOSEN = (
     "ATTNLIB_KERNELS", "ATTNLIB_SHAKE", "TRITON_INTERPRET", "ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS",
     "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NPY_DISABLE_CPU_FEATURES", "BOOKKIT_THREADS",
 )  # fmt: skip
+TABLES = "BOOKKIT_TABLES"  # a file to which a book's code adds a line for each stored table that it reads, as sha256sum writes it
 OWN = "BOOKKIT_PAGE_"  # a book's own variables for its pages: `CHOSEN` as well
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -53,6 +54,7 @@ def page_environment(folder: Path, code: Code = NO_CODE, further: Mapping[str, s
         "IPYTHONDIR": str(folder / "ipython"),  # a reader's start-up files and profiles are not part of the book
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        TABLES: str(folder / "tables"),
         "PYTHONPATH": code.search_path,  # the kernel imports the very tree that was hashed
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",

@@ -19,6 +19,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
+from bookkit.code import code_of
 from bookkit.ledger.records import read_page_checks
 from bookkit.pages.catalogue import (
     Page,
@@ -104,16 +105,21 @@ def as_it_ran(notebook: NotebookNode) -> dict[str, str]:
     return {name: hashlib.sha256(json.dumps(part, sort_keys=True).encode()).hexdigest() for name, part in parts.items()}
 
 
-def stale(notebook: NotebookNode, page: str) -> str:
-    """A sentence where a stored notebook is not as `page` ran; else nothing.
+def stale(notebook: NotebookNode, page: str, root: Path | None = None) -> str:
+    """A sentence where a stored notebook is not as `page` ran, or a table that it read is another now in the book in `root`.
 
-    It finds what happens by accident, and edits by hand; whoever also writes the hashes anew is found by running the page (nbval).
+    Empty otherwise. It finds what happens by accident, and edits by hand; whoever also writes the hashes anew is found by running the page (nbval).
     """
+    command = f"`{settings().program} notebooks {page}`"
     kept, now = notebook.metadata.get("ran", {}), as_it_ran(notebook)
     said = {"code": "the code of {} changed after it was run", "outputs": "outputs of {} were edited after it was run"}
     for part, what in said.items():
         if kept.get(part) != now[part]:
-            return f"{what.format(page)}: `{settings().program} notebooks {page}`"
+            return f"{what.format(page)}: {command}"
+    for name, known in notebook.metadata.get("tables", {}).items():
+        files = [folder / name for folder in code_of(root or find_root()).folders if (folder / name).is_file()]
+        if known not in [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]:
+            return f"{page} read the table {name}, which changed since: {command}"
     return ""
 
 

@@ -201,6 +201,9 @@ def run_in_folder(
             raise PageError(page, f"the kernel failed{at}: {why}", cell, said[-_LOG_KEPT:], part) from error
     normalise(executed)
     require_whole(executed, page)
+    if (tables := folder / "tables").is_file():
+        lines = sorted({*tables.read_text(encoding="utf-8").splitlines()}, key=lambda line: line[66:])
+        executed.metadata["tables"] = {line[66:]: line[:64] for line in lines}
     return executed
 
 

@@ -33,6 +33,7 @@ from bookkit.pages.catalogue import (
 from bookkit.pages.execution import PagesFailed, execute_pages
 from bookkit.pages.notebooks import stored_on
 from bookkit.pages.one_page import code_cells
+from bookkit.pages.pictures import KINDS, picture_difference
 from bookkit.pages.stored_outputs import (
     NUMBER,
     as_number,
@@ -144,6 +145,11 @@ def _compare_cell(found: Measurement, machine: str, number: int, old: list, new:
             found.broken.append(f"{machine}: code cell {number}, {name}: stored {value!r}, there {other!r}")
     if set(leaves) != set(fresh) and not hard:
         found.broken.append(f"{machine}: code cell {number}: other names: {sorted(set(leaves) ^ set(fresh))[:3]}")
+    for left, right in zip(old, new, strict=False):
+        for kind in KINDS:
+            shown = [output.get("data", {}).get(kind, "") for output in (left, right)]
+            if not hard and (what := picture_difference(*shown)):
+                found.broken.append(f"{machine}: code cell {number}, {kind}: {what}")
     for (where, text), (_, other) in zip(texts_of(old, number), texts_of(new, number), strict=False):
         lines = text.splitlines(), other.splitlines()
         if len(lines[0]) != len(lines[1]) and not hard:
