@@ -108,7 +108,8 @@ def as_it_ran(notebook: NotebookNode) -> dict[str, str]:
 def stale(notebook: NotebookNode, page: str, root: Path | None = None) -> str:
     """A sentence where a stored notebook is not as `page` ran, or a table that it read is another now in the book in `root`.
 
-    Empty otherwise. It finds what happens by accident, and edits by hand; whoever also writes the hashes anew is found by running the page (nbval).
+    Empty otherwise. It finds what happens by accident, and edits by hand. Whoever also writes the hashes anew is found by running the
+    page (nbval).
     """
     command = f"`{settings().program} notebooks {page}`"
     kept, now = notebook.metadata.get("ran", {}), as_it_ran(notebook)
