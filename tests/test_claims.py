@@ -120,14 +120,14 @@ def test_nan_refuses_the_judges_of_the_book():
     """Three of five searches that found no number; errors that 60 of 100 trainings did not give."""
     optimum = {
         f"above_{name}": torch.full((5, 3), value, dtype=torch.float64)
-        for name, value in (("margin", 5.0), ("error", -50.0))
+        for name, value in (("margin", 5.0), ("error_bound", -50.0), ("best", 1.0))
     }
     assert margin["T2"].judge(optimum, 1.0).holds
-    for name in optimum:
-        lost = optimum[name].clone()
+    for name, missing in (("margin", "9 of 15"), ("error_bound", "3 of 5")):  # the bound is judged at one size of p
+        lost = optimum[f"above_{name}"].clone()
         lost[:3] = math.nan
-        found = margin["T2"].judge({**optimum, name: lost}, 1.0)
-        assert (found.holds, "9 of 15 values are no number" in found.measured) == (False, True)
+        found = margin["T2"].judge({**optimum, f"above_{name}": lost}, 1.0)
+        assert (found.holds, f"{missing} values are no number" in found.measured) == (False, True)
     columns = {"clean_fitted": 1.0, "noisy_fitted": 0.0, "error": 1e-9, "fresh_attention": 0.5}
     found = SimpleNamespace(**{name: np.full((20, 5), value) for name, value in columns.items()})
     study = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""The claims A1-A13 come out as expected, their negative controls the other way; the sweep under them says what it measured."""
+"""Page I.7: the sweep under its claims says what it measured."""
 
 from dataclasses import replace
 

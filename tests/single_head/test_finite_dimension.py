@@ -2,7 +2,6 @@
 
 import itertools
 import math
-from types import SimpleNamespace
 
 import mpmath
 import numpy as np
@@ -16,7 +15,7 @@ from attnbook.single_head.finite_dimension.bounds import (
     log_term,
     smallest_certified_dimension,
 )
-from attnbook.single_head.finite_dimension.claims import _margins_from_below, use_of_bounds
+from attnbook.single_head.finite_dimension.claims import use_of_bounds
 from attnbook.single_head.finite_dimension.deviations import two_step_deviations
 from attnbook.single_head.finite_dimension.near_half import (
     correlation,
@@ -333,12 +332,6 @@ def test_mean_field_margins_from_below():
         least = torch.minimum(field.margin2_clean, field.margin2_noisy)[:, 0]
         bound = a * _margin_factor(c, m, law.snr**2).clamp_max(2 / 3)
         assert (least >= bound)[good].all()
-        world = SimpleNamespace(field=field, clean=torch.stack([c, c], 1), noisy=torch.stack([m, m], 1))
-        ratio, room = _margins_from_below(SimpleNamespace(possible={False: world}))
-        torch.testing.assert_close(ratio[::2], least / bound)
-        torch.testing.assert_close(
-            room[::2], torch.where((kappa >= 1) & (eta < 0.25), a**2 * (1 + kappa) / 2 - need, -math.inf)
-        )
         met += int(good.sum())
         missed += int(((least <= 0) & (kappa >= 1) & (eta < 0.25)).sum())
     assert met > 100
@@ -430,7 +423,7 @@ def test_weak_signal_bound_by_hand():
         assert found[0, k].item() == pytest.approx(best, rel=0.01)
     strong = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
     bounds = deviation_bounds(strong, beta, counts(*clean), counts(*noisy))
-    assert weak_signal_distance(strong, bounds, log_term(200, 0.01)).isnan().all()
+    assert weak_signal_distance(strong, bounds, log_term(200, 0.01)).isinf().all()
 
 
 def test_large_step_bound_by_hand():
@@ -452,7 +445,7 @@ def test_large_step_bound_by_hand():
         )
         assert found[0, k].item() == pytest.approx(best, rel=1e-9)
     alone = deviation_bounds(PAPER_SIZE, beta, counts(101, 93), counts(0, 6))
-    assert large_step_distance(PAPER_SIZE, alone, log_term(200, 0.01)).isnan().tolist() == [[True, False]]
+    assert large_step_distance(PAPER_SIZE, alone, log_term(200, 0.01)).isinf().tolist() == [[True, False]]
 
 
 # --- label counts ----------------------------------------------------------------------------------------------------------

@@ -139,6 +139,10 @@ def test_costs_decouple_and_follow_the_formula():
     assert (multipliers > 0).all()
     exact = selection_margin(tokens, pattern_selection(tokens, "SS")).norm_squared
     assert exact == pytest.approx(2 / 70.0**2 + multipliers.sum(), rel=1e-12)
+    # So the flipped samples cost their number over an eigenvalue of that Gram matrix, the largest or the smallest at the ends.
+    ends = len(signed) / np.linalg.eigvalsh(signed @ signed.T)[[-1, 0]]
+    assert ends[0] < multipliers.sum() < ends[1]
+    assert not ends[0] < 0.9 * multipliers.sum()
 
 
 @pytest.mark.parametrize("weight", [0.05, 0.5, 0.9, 0.99])
@@ -476,8 +480,7 @@ def test_refusals(call, error, message):
 def test_without_label_noise_claims_about_flips_say_so():
     law = SignalNoiseLaw(24, 9600, 50.0, 0.0)
     exact, fresh = margin_study(law, draws=2), fresh_study(law, draws=2, few_samples=8, few_draws=1)
-    optimum = optimum_study(law, draws=2, search_samples=8, search_draws=1)
-    for id, study in (("M2", exact), ("M9", exact), ("M12", optimum), ("M21", fresh)):
+    for id, study in (("M8", exact), ("M21", fresh)):
         result = CLAIMS[id].check(study)
         assert result.verdict == Verdict.OUTSIDE, id
         assert result.violated == "needs label noise; here eta = 0"
@@ -490,7 +493,7 @@ SMALL = SignalNoiseLaw(10, 500, 5.0)
 
 test_bad_input = refusing(
     (margin_study, (SMALL,), {"law": "paper", "draws": 1}),
-    (optimum_study, (SMALL,), {"radius": 0.0, "draws": 1, "search_samples": 5, "search_draws": 0}),
+    (optimum_study, (SMALL,), {"radius": 0.0, "search_samples": 5, "search_draws": 0}),
     (fresh_study, (SMALL,), {"draws": 1, "few_samples": 5, "few_draws": 0}),
     (lambda: optimum_study(replace(SMALL, tokens=3)), "law must be a SignalNoiseLaw with two tokens"),
     (lambda: fresh_study(replace(SMALL, d=15)), "d must be at least 2 n"),

@@ -27,7 +27,7 @@ def test_normalised_noise_is_the_same_problem_in_other_units(in_both_units, id):
     plain, normalised = (two_step_claims.CLAIMS[id].check(own) for own in in_both_units)
     assert normalised.verdict is plain.verdict
     assert normalised.control.holds == plain.control.holds
-    # C10 and C6 speak of scores, C12 of p . mu: all of them are free of units, so every number is the same.
+    # C10 speaks of scores, C12 of p . mu: all of them are free of units, so every number is the same.
     assert normalised.evidence.numbers == pytest.approx(plain.evidence.numbers, rel=1e-6, abs=1e-9)
 
 

@@ -157,7 +157,7 @@ def error(study: ConstantsStudy, constant: float) -> Evidence:
     return evidence(rounds_to("log10 of the bound", lambda: study.two_steps.log10_error, _said("-3.38", constant)))
 
 
-@CONSTANT_CLAIMS.claim("V33", wrong=0.0, box="thm-cert-two-steps thm-finite-certificate", uses="F6 V31")
+@CONSTANT_CLAIMS.claim("V33", wrong=0.0, box="thm-cert-two-steps thm-finite-certificate", uses="V31")
 def least_dimension(study: ConstantsStudy, constant: float) -> Evidence:
     r"""where the certificate begins to hold: in one dimension less it fails
     at $n=200$, $n\,\mathrm{SNR}^2=4.5$, $\beta d/4n=1.25$, $\eta=0.05$, $\delta=0.01$ the conditions of V31 hold at $d=21\,482$ and fail at

@@ -186,7 +186,8 @@ class Course:
     log10_error: Floats
     train_accuracy: Floats
     attention_clean: Floats
-    attention_noisy: Floats
+    attention_noisy: Floats  # nan in a draw without flipped samples
+    flipped: Ints  # (draws,), the number of flipped samples
 
     def at(self, step: int) -> int:
         """Row of a recorded step. Raises ValueError when it was not recorded."""
@@ -198,7 +199,10 @@ class Course:
 def _course(path: Trajectory, sample: Sample, block: slice) -> Course:
     errors = [log10_clean_error(v[block], p[block], sample) for v, p in zip(path.v, path.p, strict=True)]
     kept = (path.train_accuracy, path.attention_clean, path.attention_noisy)
-    return Course(np.array(path.steps), torch.stack(errors).numpy(), *(part[:, block].numpy() for part in kept))
+    flipped = sample.noisy.sum(1).numpy()
+    return Course(
+        np.array(path.steps), torch.stack(errors).numpy(), *(part[:, block].numpy() for part in kept), flipped
+    )
 
 
 def course_of_training(

@@ -1,4 +1,4 @@
-"""Many draws of one law after two steps: all that the claims C1-C16 need."""
+"""Many draws of one law after two steps: all that the claims C1-C17 need."""
 
 import math
 from dataclasses import dataclass
@@ -39,10 +39,7 @@ class TwoStepStudy:
     signal_class: torch.Tensor  # (R, n)
     noisy: torch.Tensor  # (R, n)
     labels: torch.Tensor  # (R, n)
-    closed: dict[str, torch.Tensor]  # coefficients of TwoSteps; for v1, v2, p2 the deviation from training
-    p_after_one_step: torch.Tensor  # (R,), |p_1|
-    attention_after_one_step: torch.Tensor  # (R, n)
-    signal_score1: torch.Tensor  # (R, n), y_i v_1 . u_i by training
+    closed: dict[str, torch.Tensor]  # coefficients of TwoSteps
     noise_score1: torch.Tensor  # (R, n), y_i v_1 . xi_i
     margins1: torch.Tensor  # (R, n)
     margins2: torch.Tensor  # (R, n)
@@ -72,13 +69,15 @@ class TwoStepStudy:
 
     def mean_over(self, kind: str, values: torch.Tensor) -> torch.Tensor:
         """Mean of (R, n) over the "clean" or "noisy" samples of each draw: (R,), nan where there are none."""
-        mask = self.noisy if checks.one_of("kind", kind, ("clean", "noisy")) == "noisy" else ~self.noisy
+        mask = self._mask(kind)
         return (values * mask).sum(1) / mask.sum(1)
 
-    def only(self, kind: str, values: torch.Tensor) -> torch.Tensor:
-        """(R, n) with nan for the samples of the other kind."""
-        mask = self.noisy if checks.one_of("kind", kind, ("clean", "noisy")) == "noisy" else ~self.noisy
-        return torch.where(mask, values, torch.nan)
+    def without(self, kind: str) -> torch.Tensor:
+        """(R,), the draws in which no sample is "clean", or "noisy"."""
+        return ~self._mask(kind).any(1)
+
+    def _mask(self, kind: str) -> torch.Tensor:
+        return self.noisy if checks.one_of("kind", kind, ("clean", "noisy")) == "noisy" else ~self.noisy
 
 
 def _geometry(sample: Sample) -> Geometry:
@@ -95,11 +94,6 @@ def _geometry(sample: Sample) -> Geometry:
     )
 
 
-def _deviation(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Largest difference relative to the largest entry, per run."""
-    return (a - b).abs().amax(1) / b.abs().amax(1)
-
-
 def _coefficients(sample: Sample, noise: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """theta (R, n) of v = sum_k lambda_k mu_k + sum_i theta_i y_i xi_i: noise avoids the signals, so G theta y = (xi_i . v)."""
     if sample.law.n > sample.law.d - 2:
@@ -110,10 +104,9 @@ def _coefficients(sample: Sample, noise: torch.Tensor, v: torch.Tensor) -> torch
 def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dict:
     """The fields of a `TwoStepStudy` (but law, step size, delta and seed) for the runs of one sample; `join` puts parts together."""
     path = gradient_descent(sample, step_size, 2)
-    (_, v1, v2), (_, p1, p2) = path.v, path.p
+    (_, v1, v2), p2 = path.v, path.p[2]
     closed = evaluate_two_steps(sample, step_size)
     noise = sample.noise_tokens()[:, :, 0]
-    signal = torch.take_along_dim(sample.signals, sample.signal_class.unsqueeze(-1), dim=1)
     clean_counts, noisy_counts = sample.counts()
     sign = torch.tensor([1.0, -1.0], dtype=v2.dtype, device=v2.device)
     v2_on_signals = torch.einsum("rkm,rm->rk", sample.signals, v2)
@@ -125,13 +118,9 @@ def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dic
         "clean_counts": clean_counts, "noisy_counts": noisy_counts, "signal_class": sample.signal_class,
         "noisy": sample.noisy, "labels": sample.labels,
         "closed": {
-            "v1": _deviation(v1, closed.v1), "v2": _deviation(v2, closed.v2), "p2": _deviation(p2, closed.p2),
             "slopes": closed.slopes, "preference": closed.preference, "theta2": closed.theta2,
             "lambda1": closed.lambda1, "lambda2": closed.lambda2,
         },
-        "p_after_one_step": p1.norm(dim=-1),
-        "attention_after_one_step": path.attention_on_signal[1],
-        "signal_score1": sample.labels * torch.einsum("rnm,rm->rn", signal, v1),
         "noise_score1": sample.labels * torch.einsum("rnm,rm->rn", noise, v1),
         "margins1": path.margins[1], "margins2": path.margins[2], "attention2": path.attention_on_signal[2],
         "p2_signal": torch.einsum("rkm,rm->rk", sample.signals, p2),

@@ -1,11 +1,11 @@
-"""Claims A1-A13 without A4: two steps when one assumption of the theory is dropped. All derived or measured, none from the paper."""
+"""Claims A2, A5 and A8-A12: two steps when one assumption of the theory is dropped. All derived or measured, none from the paper."""
 
 import math
 from dataclasses import dataclass, replace
 
 import torch
 
-from attnbook.single_head.assumptions_under_stress.study import Row, StressStudy, measure
+from attnbook.single_head.assumptions_under_stress.study import Row, StressStudy
 from attnbook.single_head.variants import StressedLaw, mean_field_step, stretched
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import (
@@ -17,11 +17,10 @@ from attnlib.single_head.population import (
 )
 from attnlib.single_head.training import gradient_descent
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import Evidence, agrees, both, exactly, within
+from bookkit.rules import Evidence, agrees, both, within
 
 CLAIMS = ClaimSet("single_head")
 _PROJECTED = 0.0  # negative control of A11 and A12: the formula that projects noise off the signals
-_SMALL_STEP = 0.4  # negative control of A1
 _DENSE_LAW = StressedLaw(
     20, 400, 4.0, 0.1, class_probability=0.7, norm_ratio=1.3, cosine=0.3, noise_avoids_signals=False
 )
@@ -32,15 +31,12 @@ class AssumptionStudy:
     """What the claims need beyond the rows of a `StressStudy`."""
 
     stress: StressStudy
-    interpolates: dict[float, torch.Tensor]  # factor of the step size -> (R, dimensions >= n^2/64)
     scaled_error: tuple[torch.Tensor, torch.Tensor]  # (R,) log10 errors at eta = 0: n, d = n^2 and 2n, d = 4n^2
     # (R,), of orthogonal noise at the same numbers of samples in a class
     scaled_limit: tuple[torch.Tensor, torch.Tensor]
     counted_error: torch.Tensor  # (R,), dense stressed law, fresh d-vectors
     exact_error: dict[float, torch.Tensor]  # 1: full covariance, 0: projected
     isotropic_ratio: dict[float, torch.Tensor]  # (R,), log10 error over its prediction, the same keys
-    margins: torch.Tensor  # (R, n) after two steps
-    normalised_margins: torch.Tensor  # (R, n)
 
 
 def _projected(sample: Sample) -> Sample:
@@ -63,11 +59,6 @@ def _trained(law: SignalNoiseLaw, step_size: float, draws: int, seed: int, **how
 def assumption_study(stress: StressStudy) -> AssumptionStudy:
     """Further draws for the claims, at the law, step size, draws and seed of `stress`."""
     law, step, draws, seed = stress.law, stress.step_size, stress.draws, stress.seed
-    rows = [row for row in stress.rows["dimension"] if row.value >= 1 / 64]
-    fitted = {1.0: torch.stack([row.interpolates for row in rows], 1)}
-    smaller = [measure(row.law, _SMALL_STEP * row.step_size, row.value, draws=draws, seed=seed) for row in rows]
-    fitted[_SMALL_STEP] = torch.stack([row.interpolates for row in smaller], 1)
-
     quiet, quiet_step = stretched(replace(law, label_noise=0.0), law.n**2, step)
     # Twice the samples and four times d: signal norm times sqrt 2 and half the step keep n SNR^2 and beta d / n.
     double = replace(quiet, n=2 * law.n, d=4 * law.n**2, signal_norm=quiet.signal_norm * math.sqrt(2))
@@ -77,17 +68,12 @@ def assumption_study(stress: StressStudy) -> AssumptionStudy:
         errors.append(log10_clean_error(v, p, sample))
         limits.append(mean_field_step(x, beta, *sample.counts()).log10_error())
 
-    _, path, _, _ = _trained(law, step, draws, seed)
-    normal = SignalNoiseLaw(law.n, law.d, law.signal_norm / math.sqrt(law.d), law.label_noise, normalised_noise=True)
-    _, normalised, _, _ = _trained(normal, step * law.d, draws, seed)
-
     dense, _, dense_v, dense_p = _trained(_DENSE_LAW, 0.2, draws, seed, coordinates="dense")
     isotropic = stress.row("isotropic", 1.0)
     counts = isotropic.law.draw(seed, draws).counts()
     wrong_field = mean_field_step(law, step, *counts).log10_error(per_class=True)
     return AssumptionStudy(
         stress=stress,
-        interpolates=fitted,
         scaled_error=(errors[0], errors[1]),
         scaled_limit=(limits[0], limits[1]),
         counted_error=clean_error_sampled(dense_v, dense_p, dense, 4000).value,
@@ -99,8 +85,6 @@ def assumption_study(stress: StressStudy) -> AssumptionStudy:
             1.0: (isotropic.log10_error / isotropic.mean_field).mean(1),
             _PROJECTED: (isotropic.log10_error / wrong_field).mean(1),
         },
-        margins=path.margins[-1],
-        normalised_margins=normalised.margins[-1],
     )
 
 
@@ -121,16 +105,6 @@ _WINDOW = {
 }
 
 
-@CLAIMS.claim("A1", wrong=_SMALL_STEP, source=Source.MEASURED, uses="R4", **_WINDOW)
-def interpolates_at_small_d(study: AssumptionStudy, constant: float) -> Evidence:
-    r"""two steps interpolate far below d = n²
-    at $d/n^2 = 1/64, \dots, 16$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, two steps fit every training label at each of these $d$ in
-    at least 95 % of draws (at the smallest $d$ a draw may leave a label unfitted)
-    wrong: 0.4 times the step size"""
-    fitted = study.interpolates[constant].double()
-    return within(fitted, low=1.0, quantity="share of dimensions fitted")
-
-
 @CLAIMS.claim("A2", wrong=0.5, box="prop-rate", uses="R3 R4", **_WINDOW)
 def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
     r"""the exponent of the clean error is of order d/n, not d/n²
@@ -147,22 +121,11 @@ def exponent_scale(study: AssumptionStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("A3", wrong=6.0, source=Source.MEASURED, uses="C3a C3b", **_WINDOW)
-def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
-    r"""the crude bound on the cross terms is too large by a factor of order √n
-    $n\max_{i<j}|\xi_i\cdot\xi_j| \ge \tfrac12\sqrt n\, \max_i |\sum_{j\ne i} y_j\,\xi_j\cdot\xi_i|$ at each $d/n^2$ of A1, in at least 95 %
-    of draws
-    wrong: too large by a factor 3√n"""
-    rows = study.stress.rows["dimension"]
-    ratio = torch.stack([row.crude_bound / row.cross_term for row in rows], 1) / math.sqrt(study.stress.law.n)
-    return within(ratio, low=constant * 0.5, quantity="crude / (true √n)")
-
-
 @CLAIMS.claim(
     "A5",
     wrong=0.0,
     source=Source.MEASURED,
-    uses="R3",
+    uses="C17 R3",
     violation=lambda s: (
         _window(s)
         or (
@@ -175,11 +138,16 @@ def crude_over_true(study: AssumptionStudy, constant: float) -> Evidence:
 def label_noise_at_large_d(study: AssumptionStudy, constant: float) -> Evidence:
     r"""much label noise needs a larger dimension
     at $\eta = 0.3$ and in dimension $100\,d$, with $n\,\mathrm{SNR}^2$ and $\beta d/n$ kept, at least 98 % of draws have a clean error
-    below $10^{-2}$ in both classes (in dimension $d$ about four in ten have not)
-    regime: that of A1, and $n \ge 200$ and $d \le 300\,n$
-    wrong: dimension d itself"""
+    below $10^{-2}$ in both classes (in dimension $d$ about four in ten have not), and its exponent is the orthogonal-noise prediction from
+    the label counts up to 1.5 %
+    regime: that of A2, and $n \ge 200$ and $d \le 300\,n$
+    wrong: dimension d itself
+    coarse 1: how small the error is, the second part says"""
     row = study.stress.row("label_noise_large_d" if constant == 1.0 else "label_noise", 0.3)
-    return within(row.log10_error, high=-2.0, quantity="log10 error per class", share=0.98)
+    return both(
+        within(row.log10_error, high=-2.0, quantity="log10 error per class", share=0.98),
+        within(row.log10_error / row.mean_field, 0.985, 1.015, quantity="over the prediction", share=0.98),
+    )
 
 
 def _preference(row: Row, constant: float) -> Evidence:
@@ -191,43 +159,15 @@ def _preference(row: Row, constant: float) -> Evidence:
     return both(*(agrees(row.preference[:, k] + level, constant * row.signal_pull[:, k]) for k in (0, 1)))
 
 
-def _preference_claim(id: str, words: str, name: str, values: tuple[float, ...], *, box: str, uses: str) -> None:
-    def judge(study: AssumptionStudy, constant: float) -> Evidence:
-        return both(*(_preference(study.stress.row(name, value), constant) for value in values))
-
-    judge.__qualname__ = f"_preference_claim.{name}"
-    CLAIMS.claim(id, f"{words}\nwrong: a signal pull 1.1 times as strong", wrong=1.1, box=box, uses=uses)(judge)
-
-
-_preference_claim(
-    "A6",
-    r"""unequal classes: each class has its own threshold
-    clean samples of class $k$ prefer their signal by $\gamma_k/a = n\,\mathrm{SNR}^2(|C_k|-|N_k|)/n - 1$: positive on average iff
-    $\pi_k\, n\,\mathrm{SNR}^2(1-2\eta) > 1$; checked at $\pi = 0.9$""",
-    "class_probability",
-    (0.9,),
-    box="claim-theory-c10",
-    uses="C10",
-)
-_preference_claim(
-    "A7",
-    r"""unequal norms: each signal has its own SNR
-    $\gamma_k/a = |\mu_k|^2(|C_k|-|N_k|)/d - 1$; checked at $|\mu_2| = |\mu_1|/2$ and $2|\mu_1|$""",
-    "norm_ratio",
-    (0.5, 2.0),
-    box="prop-other-laws",
-    uses="C10",
-)
-_preference_claim(
-    "A8",
-    r"""an angle between the signals: κ becomes κ(1 − cos)
-    $\gamma_1/a = \rho^2\left(D_1 - cD_2\right)/d - 1$ with $D_k = |C_k|-|N_k|$: the threshold is
-    $n\,\mathrm{SNR}^2(1-2\eta)(1-c) > 2$; checked at $c = \pm\tfrac12$""",
-    "cosine",
-    (-0.5, 0.5),
-    box="prop-other-laws",
-    uses="C10",
-)
+@CLAIMS.claim("A8", wrong=1.1, box="claim-theory-c10 prop-other-laws", uses="C10")
+def own_thresholds(study: AssumptionStudy, constant: float) -> Evidence:
+    r"""unequal classes, unequal norms, an angle between the signals: each class has its own threshold
+    with $D_k = |C_k|-|N_k|$ the mean preference of the clean samples of class $k$ is $\gamma_k/a = |\mu_k|^2D_k/d - 1$ for unequal classes
+    (checked at $\pi = 0.9$) and unequal norms (at $|\mu_2| = |\mu_1|/2$ and $2|\mu_1|$), and $\gamma_1/a = \rho^2\left(D_1 - cD_2\right)/d
+    - 1$ for signals of cosine $c$ (at $c = \pm\tfrac12$): $\kappa$ becomes $\kappa(1-c)$
+    wrong: a signal pull 1.1 times as strong"""
+    cells = (("class_probability", 0.9), ("norm_ratio", 0.5), ("norm_ratio", 2.0), ("cosine", -0.5), ("cosine", 0.5))
+    return both(*(_preference(study.stress.row(*cell), constant) for cell in cells))
 
 
 @CLAIMS.claim("A9", wrong=1.1, box="thm-closed-forms-tokens")
@@ -258,7 +198,8 @@ def token_margins(study: AssumptionStudy, constant: float) -> Evidence:
     parts = []
     for row in rows:
         # Judged on the margin plus b against (T - 1) a: the margin itself changes its sign with T.
-        parts.append(agrees(row.flipped_margin + row.flipped_signal_pull, constant * (row.tokens - 1) * level))
+        found, predicted = row.flipped_margin + row.flipped_signal_pull, constant * (row.tokens - 1) * level
+        parts.append(agrees(found, predicted, silent=row.flipped == 0))
     return both(*parts)
 
 
@@ -284,11 +225,3 @@ def isotropic_noise(study: AssumptionStudy, constant: float) -> Evidence:
         allowance=2 * (law.n + 1) / law.d,
         allowance_text="2(n + 1)/d, finite dimension",
     )
-
-
-@CLAIMS.claim("A13", wrong=1.001, box="rem-normalised-noise")
-def normalised(study: AssumptionStudy, constant: float) -> Evidence:
-    r"""normalised noise gives the same run
-    noise $N(0, \Pi/d)$, signals of norm $\rho/\sqrt d$ and step size $\beta d$ give the same margins for every data set
-    wrong: margins larger by 0.1 %"""
-    return exactly(study.normalised_margins, constant * study.margins)

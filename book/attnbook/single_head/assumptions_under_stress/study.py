@@ -45,6 +45,7 @@ class TokenRow:
     predicted_preference: torch.Tensor  # (R,)
     flipped_margin: torch.Tensor  # (R,), mean margin of flipped samples after one step, times T / a; nan without any
     flipped_signal_pull: torch.Tensor  # (R,), mean b / a over the flipped samples
+    flipped: torch.Tensor  # (R,), the number of flipped samples
 
 
 def _noise_level(law: SignalNoiseLaw) -> float:
@@ -112,7 +113,7 @@ def measure_tokens(
         rows.append((
             path.interpolates[0], path.interpolates[-1], error, standard_error,
             mean(preference, clean), mean(own_b, clean) - _noise_level(law),
-            tokens * mean(path.margins[0], flipped) / field.a, mean(own_b, flipped),
+            tokens * mean(path.margins[0], flipped) / field.a, mean(own_b, flipped), flipped.sum(1),
         ))  # fmt: skip
     return TokenRow(tokens, *(torch.cat(part) for part in zip(*rows, strict=True)))
 

@@ -108,8 +108,8 @@ class TrapStudy:
 
     @cached_property
     def moves(self) -> dict[str, np.ndarray]:
-        """The same for the first move, 2 % below and above."""
-        return {name: np.stack([first_move(f * x, SHARES) for f in (0.98, 1.02)]) for name, x in _lines(SHARES)}
+        """The same for the first move, 0.2 % below and above."""
+        return {name: np.stack([first_move(f * x, SHARES) for f in (0.998, 1.002)]) for name, x in _lines(SHARES)}
 
     @cached_property
     def between(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -1,4 +1,4 @@
-r"""Claims L1, L3-L5, L9, L10 and L18-L21 of page `14_the_trap`: the flow's boundaries on the head itself, the trap, large steps.
+r"""Claims L1, L3-L5, L9, L10, L18 and L19 of page `14_the_trap`: the flow's boundaries on the head itself, the trap, large steps.
 
 Proofs: theory of the long run.
 """
@@ -11,7 +11,7 @@ import torch
 from attnbook.single_head.beyond_two_steps.boundaries import DIMENSIONS, TrapStudy
 from attnbook.single_head.beyond_two_steps.claims import both_right, share_right, tensor
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, within
+from bookkit.rules import Evidence, NothingToMeasure, both, on_grid, within
 
 TRAP_CLAIMS = ClaimSet("single_head")
 
@@ -29,21 +29,21 @@ def _no_chance(right: np.ndarray, what: str) -> Evidence:
 def boundary_of_the_head(study: TrapStudy, constant: float) -> Evidence:
     r"""the threshold of the flow is the threshold of the trained head
     on orthogonal noise tokens of equal norm, with small steps, the head ends on the noise at $0.99\,x^*$ and on the signal at $1.01\,x^*$,
-    for $\eta = 0.05, 0.1, 0.2, 0.3$, with $x^*$ from the solver of the six equations
+    for $\eta = 0.05, 0.1, 0.2, 0.3$, with $x^*$ from the solver of the six equations: its own threshold is $x^*$ up to 1 %
     wrong: $x_1$ of the first move in place of $x^*$"""
     fates = study.fates["x*" if constant else "x1"]
-    return _no_chance(fates == np.array([[False], [True]]), "runs end on their side of the boundary")
+    return on_grid(_no_chance(fates == np.array([[False], [True]]), "runs end on their side of the boundary"), 0.01)
 
 
 @TRAP_CLAIMS.claim("L5", wrong=0.0, box="thm-long-first-move", uses="thm-long-map")
 def first_move_changes_sign(study: TrapStudy, constant: float) -> Evidence:
     r"""where the first move of attention changes its direction
     in the flow the attention of clean samples first moves towards the signal iff $x > x_1 = \frac{\nu + \sqrt{\nu^2 +
-    (1-\nu)^2}}{(1-\nu)^2}$, with $\nu = \eta/(1-\eta)$; checked on the trained head with orthogonal noise, at $0.98\,x_1$ and $1.02\,x_1$,
-    $\eta = 0.05, 0.1, 0.2, 0.3$, step $n/1000d$
+    (1-\nu)^2}}{(1-\nu)^2}$, with $\nu = \eta/(1-\eta)$; checked up to 0.2 %: on the trained head with orthogonal noise, at $0.998\,x_1$ and
+    $1.002\,x_1$, $\eta = 0.05, 0.1, 0.2, 0.3$, step $n/1000d$
     wrong: $x^*$ in place of $x_1$"""
     moves = study.moves["x1" if constant else "x*"]
-    return _no_chance((moves > 0) == np.array([[False], [True]]), "first moves have the predicted sign")
+    return on_grid(_no_chance((moves > 0) == np.array([[False], [True]]), "first moves have the predicted sign"), 0.002)
 
 
 @TRAP_CLAIMS.claim("L18", wrong=0.0, source=Source.MEASURED, box="thm-long-first-move", uses="L3 L5")
@@ -74,43 +74,6 @@ def trap_at_finite_d(study: TrapStudy, constant: float) -> Evidence:
     kept = int((worst <= 1e-12).sum())
     return replace(
         evidence, measured=f"{kept} of {len(classes)} classes without one", numbers={"kept": kept / len(classes)}
-    )
-
-
-@TRAP_CLAIMS.claim("L20", wrong=0.0, source=Source.MEASURED, box="thm-long-finite-trap", uses="L19")
-def reach_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
-    r"""how often the theorem on the trap applies
-    in the runs of L19 at $d = 10^8$, in at least 90 % of draws each class that ends on the noise is in the smaller trap of the theorem
-    before time $\tau = 30$
-    wrong: the same at $d = 1000$"""
-    draws = study.trapped[DIMENSIONS[-1] if constant else DIMENSIONS[0]]
-    lost = [[record.entry > 0 for record in draw if not record.on_signal] for draw in draws]
-    spoken = torch.tensor([float(all(draw)) if draw else float("nan") for draw in lost], dtype=torch.float64)
-    evidence = within(spoken, low=1.0, share=0.9)
-    hits, total = sum(sum(draw) for draw in lost), sum(map(len, lost))
-    return replace(
-        evidence, predicted="all lost classes of a draw, with probability >= 0.9",
-        measured=f"{hits} of {total} lost classes", numbers={"share": hits / max(total, 1), "classes": total},
-    )  # fmt: skip
-
-
-@TRAP_CLAIMS.claim("L21", wrong=0.1, source=Source.MEASURED, box="thm-long-finite-trap", uses="L19")
-def looseness_of_the_theorem(study: TrapStudy, constant: float) -> Evidence:
-    r"""how loose the bounds on the cross terms are
-    in the runs of L19 at $d = 10^8$, up to time $\tau = 250$, the theorem's bounds are between 80 and 500 times the largest cross term of
-    $v$ and between $10^4$ and $3\cdot10^5$ times that of $p$, in at least 90 % of draws (classes in the smaller trap)
-    wrong: a tenth of the bounds"""
-    draws = [[r.looseness for r in draw if r.entry > 0] for draw in study.trapped[DIMENSIONS[-1]]]
-    # (draws, v and p, smallest and largest)
-    found = constant * torch.tensor(
-        [[(min(column), max(column)) for column in zip(*draw, strict=True)] for draw in draws if draw],
-        dtype=torch.float64,
-    )
-    if not len(found):
-        raise NothingToMeasure("needs a class of which the theorem speaks")
-    return both(
-        within(found[:, 0], 80, 500, quantity="bound / largest cross term of v", share=0.9, level=LEVEL / 2),
-        within(found[:, 1], 1e4, 3e5, quantity="bound / largest cross term of p", share=0.9, level=LEVEL / 2),
     )
 
 
@@ -152,13 +115,13 @@ def trap_is_invariant(study: TrapStudy, constant: float) -> Evidence:
 @TRAP_CLAIMS.claim("L9", wrong=0.0, source=Source.MEASURED, box="thm-long-trap", uses="L4")
 def step_size_trap(study: TrapStudy, constant: float) -> Evidence:
     r"""a large first step leads into the trap
-    at $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$, from zero with $\beta = 5n/d$ at least three quarters of classes end on noise; after
+    at $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$, from zero with $\beta = 5n/d$ at least 87 % of classes end on noise; after
     500 steps of $n/5d$ the same step size keeps both classes on the signal in at least 95 % of draws
     wrong: the two runs exchanged"""
     runs = study.plain.on_signal, study.warm.on_signal
     plain, warm = runs if constant else runs[::-1]
     found = both_right(warm, 0.95, "classes on the signal, warm")
-    return both(found, share_right(~plain, 0.75, "classes on noise, plain"))
+    return both(found, share_right(~plain, 0.87, "classes on noise, plain"))
 
 
 @TRAP_CLAIMS.claim("L10", wrong=0.0, source=Source.MEASURED, uses="R3")
@@ -166,7 +129,8 @@ def no_upper_bound(study: TrapStudy, constant: float) -> Evidence:
     r"""the upper limit of the SNR depends on the step size
     at $\eta = 0.05$, $x = 400$, $n = 100$, $d = 40000$, with $x\,\beta d/n = 2$, every label is fitted and the clean error is below
     $10^{-150}$ after 1500 steps, in at least 95 % of draws
-    wrong: the step size n/5d, whatever the signal"""
+    wrong: the step size n/5d, whatever the signal
+    coarse: the exponent varies by a factor of seven with the label counts of a draw, and no formula for it is known"""
     fates = study.strong_small if constant else study.strong_large
     fitted = np.where(fates.train_accuracy == 1, fates.log10_error, 0.0)
     return within(tensor(fitted), high=-150.0, quantity="log₁₀ err (0 if not interpolating)")

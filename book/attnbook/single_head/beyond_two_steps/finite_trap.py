@@ -56,7 +56,6 @@ class ClassScores:
     logits: Floats  # (S, n_k), P - q_i
     cross: Floats  # (S, n_k), zeta_i gathered from the first step
     cross_logit: Floats  # (S, n_k), chi_i
-    bounds: tuple[float, float]  # of part 2 on |zeta|, |chi| at the last step: no cross term is larger
 
     def room(self) -> Floats:
         """(S,): the smallest of t_i - V over clean and V + t_j over flipped samples."""
@@ -91,14 +90,9 @@ def class_scores(sample: Sample, step: float, steps: int) -> list[ClassScores]:
     for run in range(sample.runs):
         noise = sample.noise_tokens()[run, :, 0].numpy()
         gram = noise @ noise.T
-        off = gram / scale - np.eye(law.n)
-        spread, cross_norm = np.abs(np.diag(off)).max(), np.abs(off - np.diag(np.diag(off))).sum(1).max()
         labels, classes = sample.labels[run].numpy(), sample.signal_class[run].numpy()
         clean = ~sample.noisy[run].numpy()
         v, p = path.v[:, run].numpy(), path.p[:, run].numpy()
-        pull = law.signal_norm**2 * max((clean & (classes == k)).sum() for k in (0, 1)) / scale
-        time = step * steps
-        bounds = cross_norm * time, cross_norm * (1 + pull + spread + cross_norm) * time**2 / 8
         scores = {"v": v @ noise.T, "p": p @ noise.T}
         # A score is G c with the coefficients c of the noise tokens: what is not the sample's own term is cross.
         cross = {name: score - np.linalg.solve(gram, score.T).T * np.diag(gram) for name, score in scores.items()}
@@ -111,7 +105,7 @@ def class_scores(sample: Sample, step: float, steps: int) -> list[ClassScores]:
             found.append(ClassScores(
                 law.signal_norm**2 * count / scale, flips / count, float(np.abs(np.diag(gram)[own] / scale - 1).max()), step,
                 clean[own], sign * v @ signal, labels[own] * scores["v"][:, own], (p @ signal)[:, None] - scores["p"][:, own],
-                labels[own] * cross["v"][:, own], cross["p"][:, own], bounds,
+                labels[own] * cross["v"][:, own], cross["p"][:, own],
             ))  # fmt: skip
     return found
 
@@ -124,16 +118,14 @@ class TrapRecord:
     entry: int  # first step at which its hypotheses hold; -1: at none
     worst: float  # largest violation of its four inequalities from `entry` on (from the last candidate where it is silent); <= 0: none
     on_signal: bool  # mean attention of the clean samples above one half at the end
-    looseness: tuple[float, float]  # part 2's bounds at the last step, over z and z'
 
 
 def trap_record(scores: ClassScores, candidates: Sequence[int]) -> TrapRecord:
     """Looks for an entry at these steps, in order; the theorem may speak from any of them."""
     entry = next((t for t in candidates if scores.enters(t)), -1)
     first = entry if entry > 0 else candidates[-1]
-    share, z, z_logit = scores.shares(first)
+    share = scores.shares(first)[0]
     weights = 1 / (1 + np.exp(-scores.logits))
     worst = max(float((-scores.room()[first:]).max()), float((weights[first:] - share).max()))
     on_signal = bool(weights[-1, scores.clean].mean() > 0.5)
-    looseness = scores.bounds[0] / z, scores.bounds[1] / z_logit
-    return TrapRecord(scores.x, entry, worst, on_signal, looseness)
+    return TrapRecord(scores.x, entry, worst, on_signal)

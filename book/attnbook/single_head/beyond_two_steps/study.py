@@ -1,9 +1,11 @@
 r"""What page I.6 trains and collects for its claims: outcomes of classes, trajectories of the full and of the frozen head, margins."""
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from attnbook.single_head.long_run import (
     Course,
@@ -61,6 +63,14 @@ class LongStudy:
     frozen_low = property(lambda self: self._frozen[1])
     small_high = property(lambda self: self._small[0])  # step size / 50
     small_low = property(lambda self: self._small[1])
+
+    @cached_property
+    def averaging_low(self) -> np.ndarray:
+        """(draws,), log10 clean error after one step below the threshold, from the label counts of the draw, for orthogonal noise."""
+        law = self.low_law
+        clean, noisy = law.draw(self.seed, self.draws).counts()
+        ratio = law.signal_norm**2 / math.sqrt(law.n * law.d) * (clean - noisy)
+        return torch.special.ndtr(-ratio).mean(1).log10().numpy()
 
     @cached_property
     def starts(self) -> dict[float, Course]:

@@ -70,7 +70,7 @@ def weak_signal_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -
     $$ \Phi(-x/\hat\omega) + e^x\,\frac{2}{\sqrt{2\pi}}\,\frac{n_k\,\mathrm{SNR}^2\,d}{\sqrt n\,\sigma_{\min}}, \qquad
        \hat\omega = a^2\sqrt n\,\sigma_{\max}/d, $$
 
-    at the best $x > 0$ of a grid; nan where the condition fails. $\sigma_{\min}, \sigma_{\max}$: the bounds on the noise's singular values.
+    at the best $x > 0$ of a grid; inf where the condition fails. $\sigma_{\min}, \sigma_{\max}$: the bounds on the noise's singular values.
     """
     most, least = _spread(law, log_term)
     a, size = bounds.field.a, bounds.clean + bounds.noisy
@@ -79,7 +79,7 @@ def weak_signal_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -
     grid = [omega * 10**k for k in torch.linspace(-1, 1.5, 60).tolist()]
     best = torch.stack([_normal(-x / omega) + math.exp(min(x, 700)) * slope for x in grid]).amin(0)
     weak = law.snr**2 * (bounds.clean - bounds.noisy).abs() <= 1 - bounds.score
-    return torch.where(weak.all(1, keepdim=True) & torch.tensor(least > 0), best, torch.nan)
+    return torch.where(weak.all(1, keepdim=True) & torch.tensor(least > 0), best, torch.inf)
 
 
 def weak_signal_ends(
@@ -87,11 +87,11 @@ def weak_signal_ends(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     r"""log10 of what $\mathrm{err}_k$ is at least and at most after two steps, (R, 2), by `thm-weak-both-sides` at $T = 0.1$.
 
-    `strength` multiplies the arguments of $\Phi$; 0 (an error of 1) where the theorem has no upper bound.
+    `strength` multiplies the arguments of $\Phi$; 0 (an error of 1) where the theorem has no upper bound, -inf where no lower one.
     """
     cut, a, pull = 0.1, step_size * law.d / (4 * law.n), strength * law.snr**2 * math.sqrt(law.d / law.n)
     beyond = _normal(-cut / (0.8 * a**2 * math.sqrt(law.n / law.d)))
-    low = _normal(-1.33 * math.exp(cut) * pull * clean) - beyond
+    low = (_normal(-1.33 * math.exp(cut) * pull * clean) - beyond).clamp_min(0.0)
     fall = torch.exp(-cut - 0.65 * a**2 * (clean + noisy) * law.snr**2)
     high = torch.where(clean > 1.23 * noisy, _normal(-0.75 * fall * pull * (clean - 1.23 * noisy)) + beyond, 1.0)
     return torch.log10(low), torch.log10(high)
@@ -108,7 +108,7 @@ def weak_signal_most(
 ) -> torch.Tensor:
     r"""log10 of what $\mathrm{err}_k$ is at most after two steps, (R, 2), by `thm-weak-all-kappa` at the best $T$ of a grid.
 
-    size: $\varrho$; kappa is the larger $\kappa_k$ of a draw. nan where a hypothesis of the theorem fails.
+    size: $\varrho$; kappa is the larger $\kappa_k$ of a draw. inf where a hypothesis of the theorem fails.
     `strength` multiplies the first argument of $\Phi$; 0 (an error of 1) where the theorem has no upper bound.
     """
     a, room, power = step_size * law.d / (4 * law.n), 2.1 * size, law.snr**2
@@ -126,7 +126,7 @@ def weak_signal_most(
     pull = strength * 0.93 / weight * torch.exp(-cuts - logit) * power * math.sqrt(law.d / law.n) * votes
     beyond = torch.special.log_ndtr(-cuts / (1.11 * a**2 * math.sqrt(law.n / law.d)))
     high = torch.logaddexp(torch.special.log_ndtr(-pull), beyond).amin(0) / _LOG10
-    return torch.where(holds, torch.where(votes > 0, high, 0.0), torch.nan)
+    return torch.where(holds, torch.where(votes > 0, high, 0.0), torch.inf)
 
 
 def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -> torch.Tensor:
@@ -138,7 +138,7 @@ def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) ->
        c_a = \tfrac2e e^{-a(1-\varepsilon)/2}, $$
     $$ \hat\omega = \tfrac ad\,\sigma_{\max}\Big(\sum_k |N_k|(b_k + a(1+\varepsilon))^2 + |C_k|c_a^2\Big)^{1/2}, $$
 
-    at the best $\vartheta$ of 0.05, 0.10, ..., 0.95; nan where a condition fails or $\hat p_k \le 0$: a class needs flipped samples.
+    at the best $\vartheta$ of 0.05, 0.10, ..., 0.95; inf where a condition fails or $\hat p_k \le 0$: a class needs flipped samples.
     """
     most, least = _spread(law, log_term)
     a, b, eps = bounds.field.a, bounds.field.b, bounds.score
@@ -151,7 +151,7 @@ def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) ->
     shares = [k / 20 for k in range(1, 20)]
     best = torch.stack([_normal(-x * pull / omega) + torch.exp(-(1 - x) * pull) * start for x in shares]).amin(0)
     strong = (b >= a * (1 + eps)).all(1, keepdim=True) & torch.tensor(least > 0 and eps < 1)
-    return torch.where(strong & (pull > 0), best, torch.nan)
+    return torch.where(strong & (pull > 0), best, torch.inf)
 
 
 def _normal(x: torch.Tensor | float) -> torch.Tensor:

@@ -15,9 +15,10 @@ from attnbook.single_head.finite_dimension.bounds import (
 from attnbook.single_head.finite_dimension.deviations import Deviations, two_step_deviations
 from attnbook.single_head.finite_dimension.near_half import distance_from_half
 from attnbook.single_head.label_counts import possible_counts
+from attnbook.single_head.mean_field import mean_field_log10_error
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_clean_error, log10_error_of_scores, scores_of_fresh_data
+from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gradient_descent
 
@@ -89,21 +90,16 @@ class FiniteStudy:
     def _drawn(self, law: SignalNoiseLaw, step_size: float, draws: int | None = None) -> Drawn:
         return drawn(law, step_size, self.draws if draws is None else draws, self.seed, self.delta)
 
-    def _outcome(self, d: float, factor: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    def _outcome(self, d: float, factor: float = 1.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Fits, log10 error and that of C17 from the label counts at the whole step size, (R,) each."""
         own, beta = at_dimension(self.law, self.step_size, d)
         result = summarise(own, factor * beta, draws=self.draws, seed=self.seed)
-        return result.interpolates, result.log10_clean_error
+        predicted = mean_field_log10_error(own, beta, *own.draw(self.seed, self.draws).counts())
+        return result.interpolates, result.log10_clean_error, predicted
 
     @cached_property
     def page(self) -> Drawn:
         return self._drawn(self.law, self.step_size)
-
-    @cached_property
-    def wide(self) -> Drawn:
-        """Four times the samples, d = 20 n u."""
-        n = 4 * self.law.n
-        law, step = at_dimension(self.law, self.step_size, 20 * n * log_term(n, self.delta), n=n)
-        return self._drawn(law, step, max(2, self.draws // 4))
 
     @cached_property
     def possible(self) -> dict[bool, Bounds]:
@@ -138,8 +134,8 @@ class FiniteStudy:
         return {times: self._outcome(here / times)[0] for times in SHORTER}
 
     @cached_property
-    def inside(self) -> dict[float, list[tuple[torch.Tensor, torch.Tensor]]]:
-        """Factor of the step size -> fits and log10 error, (R,) each, per C of INSIDE."""
+    def inside(self) -> dict[float, list[tuple[torch.Tensor, ...]]]:
+        """Factor of the step size -> `_outcome` per C of INSIDE."""
         published = self.law.n**2 * math.log(self.law.n / self.delta)
         return {factor: [self._outcome(c * published, factor) for c in INSIDE] for factor in (1.0, SMALL_STEP)}
 
@@ -176,27 +172,9 @@ class FiniteStudy:
     def large(self) -> Drawn:
         return self._drawn(self.law, LARGE * self.step_size)
 
-    @cached_property
-    def flipped_error(self) -> torch.Tensor:
-        """(R,), clean error plus that of the same draw with all labels turned."""
-        sample = self.law.draw(self.seed, self.draws)
-        turned = replace(sample, labels=-sample.labels, true_labels=sample.true_labels)
-        together = torch.zeros(self.draws, dtype=sample.tokens.dtype)
-        for one in (sample, turned):
-            path = gradient_descent(one, self.step_size, 2, record=[2])
-            # 1 - err cannot be told from 1 where err is tiny: the sum is what the symmetry speaks of.
-            together = together + 10 ** log10_clean_error(path.v[-1], path.p[-1], one)
-        return together
-
-    @cached_property
-    def far(self) -> Drawn:
-        """d = 64 n u."""
-        u = log_term(self.law.n, self.delta)
-        return self._drawn(*at_dimension(self.law, self.step_size, 64 * self.law.n * u))
-
 
 def finite_study(
     law: SignalNoiseLaw, step_size: float, *, draws: int = 40, seed: int = 0, delta: float = 0.01
 ) -> FiniteStudy:
-    """What the claims F1-F16, T1b and A4 look at, at one law and step size. Raises ValueError for a bad delta."""
+    """What the claims F1-F17 and T1b look at, at one law and step size. Raises ValueError for a bad delta."""
     return FiniteStudy(law, step_size, draws, seed, checks.probability("delta", delta, open_ends=True))

@@ -11,10 +11,10 @@ import torch
 
 from attnbook.single_head.margin import PATTERNS
 from attnbook.single_head.max_margin.fresh_study import FreshStudy
-from attnbook.single_head.max_margin.optimum_study import FAR, RATIOS, OptimumStudy
-from attnbook.single_head.max_margin.study import MarginStudy
+from attnbook.single_head.max_margin.optimum_study import FAR, OptimumStudy
+from attnbook.single_head.max_margin.study import FLIP_DRAWS, WEIGHTS, MarginStudy
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, within
+from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, exactly, on_grid, within
 
 CLAIMS = ClaimSet("single_head")
 
@@ -65,26 +65,11 @@ def decoupled(study: MarginStudy, constant: float) -> Evidence:
     all entries of $(YG_{NN}Y)^{-1}1$ are $\ge 0$; $YG_{NN}Y$ is the Gram matrix of the flipped samples' noise tokens times their labels;
     both classes have clean samples
     wrong: 0.1 % larger, and an SVM whose conditions are missed by 0.001"""
-    keep = ~study["ss_formula"].isnan()
+    keep = study["supported"] == 1
     if not keep.any():
         raise NothingToMeasure("needs a draw in which every flipped sample is a support vector")
     accurate = exactly(study["residual"], constant - 1, tolerance=1e-8)  # KKT conditions
     return both(exactly(_relative(study["ss"], study["ss_formula"])[keep], constant, tolerance=1e-8), accurate)
-
-
-@CLAIMS.claim("M2", wrong=1.2, box="thm-margin-decoupling", uses="M1", violation=_flips)
-def price_of_flips(study: MarginStudy, constant: float) -> Evidence:
-    r"""the cost of the flipped samples, from both sides
-    for SS, $|N|/\lambda_{\max} \le |v|^2 - 2/\rho^2 \le |N|/\lambda_{\min}$ with $|N|$ flipped samples and the extreme eigenvalues of
-    $YG_{NN}Y$ (M1), for every data set with clean samples in both classes and flipped samples whose noise tokens are linearly independent
-    wrong: 1.2 times both bounds"""
-    # Both bounds divided by |N|/lambda_max, up to rounding: with one flipped sample they coincide.
-    some = study["w2_low"] > 0
-    low = torch.where(some, study["w2_low"], torch.nan)
-    high = study["w2_high"] / low
-    return within(
-        study["w2"] / low, constant * (1 - 1e-8), constant * (1 + 1e-8) * high, quantity="price λmax/|N|", share=1
-    )
 
 
 @CLAIMS.claim("M3", wrong=1.1, box="thm-margin-law thm-margin-threshold")
@@ -94,9 +79,9 @@ def nine_costs(study: MarginStudy, constant: float) -> Evidence:
     nothing), up to the width that the laws of $\chi^2$ give: the noise tokens of a set $A$ of samples cost between $|A|/\chi^2_{d-2}$ and
     $|A|/\chi^2_{d-1-|A|}$; all nine in at least 95 % of draws
     wrong: 1.1 times the formula"""
-    ratio = torch.where(study["costs"].isinf(), torch.nan, study["costs"] / study["cost_formula"])
-    low, high = study["cost_bounds"].unbind(-1)
-    return within(ratio / constant, low, high, quantity="exact SVM / formula")
+    costs, (low, high) = study["costs"], study["cost_bounds"].unbind(-1)
+    ratio = costs / study["cost_formula"] / constant
+    return within(ratio, low, high, quantity="exact SVM / formula", silent=costs.isinf())  # inf: separates nothing
 
 
 @CLAIMS.claim("M4", wrong=1.3, box="thm-margin-threshold thm-margin-exact", uses="M3")
@@ -107,10 +92,11 @@ def best_of_nine(study: MarginStudy, constant: float) -> Evidence:
     wrong: a threshold 1.3 times as large"""
     norm, thresholds, best, away = (study["grid"][..., i] for i in (slice(0, 1), slice(1, 3), slice(3, 5), 5))
     right = (torch.where(norm > constant * thresholds, 1.0, -1.0) == best).all(-1)
-    judged = torch.where(away > 0, right.to(norm.dtype), torch.nan)
-    evidence = within(judged, low=1.0, quantity="correct (1 = yes)")
-    count = f"{int((judged == 1).sum())} of {int((~judged.isnan()).sum())} instances"
-    return replace(evidence, predicted="every instance of a draw", measured=f"{count}, {evidence.measured}")
+    evidence = within(right.to(norm.dtype), low=1.0, quantity="correct (1 = yes)", silent=away == 0)
+    count = f"{int((right & (away > 0)).sum())} of {int((away > 0).sum())} instances"
+    return on_grid(
+        replace(evidence, predicted="every instance of a draw", measured=f"{count}, {evidence.measured}"), 0.05
+    )
 
 
 @CLAIMS.claim("M5", wrong=1.1, box="thm-margin-threshold thm-margin-law", uses="M4")
@@ -120,58 +106,56 @@ def threshold(study: MarginStudy, constant: float) -> Evidence:
     2/(1-\eta)$), up to the width of the two-sided bounds at finite $d$ (about 3 % at $d = 40000$)
     wrong: a threshold 10 % larger"""
     low, high = study["threshold_bounds"].unbind(-1)
-    ratio = _relative(study["threshold_measured"], study["threshold_predicted"]) / constant
-    return within(ratio, low, high, quantity="measured / formula")
+    predicted = study["threshold_predicted"]
+    ratio = _relative(study["threshold_measured"], predicted) / constant
+    return within(ratio, low, high, quantity="measured / formula", silent=predicted.isinf())  # inf: no clean sample
 
 
 @CLAIMS.claim("M6", wrong=-1.0, box="thm-margin-threshold", uses="M4")
 def mixed_phase(study: MarginStudy, constant: float) -> Evidence:
     r"""a mixed selection between the two thresholds
-    if the thresholds $\rho_1$, $\rho_2$ of the classes differ by 4 % or more, then at $\rho = \sqrt{\rho_1\rho_2}$ the class with more
-    clean samples selects the signal and the other class its noise, in at least 99 % of such draws
+    if the thresholds $\rho_1$, $\rho_2$ of the classes differ by 4 % or more (nearer ones are not judged), then at $\rho =
+    \sqrt{\rho_1\rho_2}$ the class with more clean samples selects the signal and the other class its noise, in at least 99 % of such draws
     wrong: the other class selects the signal"""
     right = (study["between_best"] == constant * study["between_predicted"]).all(1).double()
-    return within(
-        torch.where(study["apart"] > 0.04, right, torch.nan), low=1.0, quantity="as predicted (1 = yes)", share=0.99
-    )
+    near = study["apart"] <= 0.04
+    return on_grid(within(right, low=1.0, quantity="as predicted (1 = yes)", share=0.99, silent=near), 0.04)
 
 
 @CLAIMS.claim("M7", wrong=3.0, box="thm-margin-mixing", uses="M1")
 def single_flips(study: MarginStudy, constant: float) -> Evidence:
     """no single sample can improve SS
-    changing the selected token of any one sample of SS makes $|v|^2$ larger (or the samples inseparable), in at least 95 % of draws
-    wrong: an extra cost above 2/d"""
-    extra = study["flip_extra"]  # nan but for the first draws
-    return within(extra, low=constant - 1, quantity="smallest extra cost × d", strict=True)
+    changing the selected token of any one sample of SS makes $|v|^2$ larger by $0.88/d$ or more (or the samples inseparable), in at least
+    95 % of draws: for a clean sample the formula of M8 at $s=0$ says $1/d$
+    wrong: an extra cost above 2.64/d"""
+    extra = study["flip_extra"][:FLIP_DRAWS]
+    return within(extra, low=0.88 * constant, quantity="smallest extra cost × d", strict=True)
 
 
-def _mixing(study: MarginStudy, name: str, constant: float) -> Evidence:
-    """At each weight s the mean over draws of measurement / formula is 1; the values of s share one level."""
-    ratio = _relative(study[name], study[f"{name}_formula"])
-    known, level = (study.law.n + 1) / study.law.d, LEVEL / ratio.shape[1]
-    text = "finite d: (n + 1)/d"
-    parts = [agrees(column, constant, allowance=known, allowance_text=text, level=level) for column in ratio.T]
+def _mixing(study: MarginStudy, kind: str, columns: slice, constant: float) -> list[Evidence]:
+    """At each weight s the mean over draws of measurement / formula is 1."""
+    name, flipped, judged = f"mixing_{kind}", study["flipped"], 2 + len(WEIGHTS)
+    silent = flipped == 0 if kind == "noisy" else flipped == study.law.n
+    allowed = {
+        "allowance": (study.law.n + 1) / study.law.d,
+        "allowance_text": "finite d: (n + 1)/d",
+        "level": LEVEL / judged,
+    }
+    ratio = _relative(study[name], study[f"{name}_formula"])[:, columns]
+    return [agrees(column, constant, silent=silent, **allowed) for column in ratio.T]
+
+
+@CLAIMS.claim("M8", wrong=1.15, box="thm-margin-mixing", uses="M1", violation=_flips)
+def mixing(study: MarginStudy, constant: float) -> Evidence:
+    r"""the cost of mixing in one sample
+    weight $s$ on the signal token of one sample of SS costs on average over draws, up to a relative $(n+1)/d$: of a clean sample an extra
+    $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$, judged at $s = \tfrac12$, where the minimum is at $A = 1$ and the extra is
+    $1/d$, and at $s = 0.98$, where $A > 1$; of a flipped sample an extra $[((1+s)/(1-s))^2 - 1]/d$, judged at seven values of $s$
+    wrong: 1.15 times the formulas"""
+    parts = _mixing(study, "clean", slice(3, None, 3), constant) + _mixing(study, "noisy", slice(None), constant)
     means = [part.numbers["measured"] for part in parts]
     shown = f"means of extra / formula from {min(means):.4g} to {max(means):.4g}"
     return replace(both(*parts), measured=shown, numbers={"smallest": min(means), "largest": max(means)})
-
-
-@CLAIMS.claim("M8", wrong=1.15, box="thm-margin-mixing", uses="M1")
-def mixing_clean(study: MarginStudy, constant: float) -> Evidence:
-    r"""the cost of mixing in one clean sample
-    weight $s$ on the signal token of one clean sample of SS costs an extra $\min_{A\ge1} A^2/\rho^2 + ((1-sA)_+/(1-s))^2/d - 1/\rho^2$ on
-    average over draws, at each of seven values of $s$, up to a relative $(n+1)/d$
-    wrong: 1.15 times the formula"""
-    return _mixing(study, "mixing_clean", constant)
-
-
-@CLAIMS.claim("M9", wrong=1.1, box="thm-margin-mixing", uses="M1", violation=_flips)
-def mixing_noisy(study: MarginStudy, constant: float) -> Evidence:
-    r"""the cost of mixing in one flipped sample
-    weight $s$ on the signal token of one flipped sample of SS costs an extra $[((1+s)/(1-s))^2 - 1]/d$ on average over draws, at each of
-    seven values of $s$, up to a relative $(n+1)/d$
-    wrong: 1.1 times the formula"""
-    return _mixing(study, "mixing_noisy", constant)
 
 
 @CLAIMS.claim("M10", wrong=0.4, box="thm-margin-soft")
@@ -179,7 +163,8 @@ def soft_below_hard(study: MarginStudy, constant: float) -> Evidence:
     r"""soft attention never beats the best hard selection
     for every $p$, let $v$ be the SVM of the attention weights of $p$ and let each sample select the token $x$ with the larger $y_i v\cdot
     x$; the margin of this hard selection is at least the margin of $p$
-    wrong: at most 0.4 times the hard margin"""
+    wrong: at most 0.4 times the hard margin
+    coarse: it is a theorem for every $p$, and how near to it a $p$ comes depends on the few that are tried"""
     return within(study["soft_over_hard"], high=constant * (1 + 1e-8), quantity="soft margin / hard margin", share=1)
 
 
@@ -200,22 +185,7 @@ def query(study: FreshStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("M12", wrong=1.01, box="thm-margin-finite", uses="M1", violation=_flips)
-def candidate(study: OptimumStudy, constant: float) -> Evidence:
-    r"""the margin of the candidate
-    for SS the candidate $(v_{mm}/|v_{mm}|, R\,p_{mm}/|p_{mm}|)$ has margin $\Gamma\tanh(R/2|p_{mm}|)$ if $y_i\,v_{mm}\cdot\xi_i \ge -1$ on
-    clean samples and a flipped sample is a support vector of both $v_{mm}$ and $p_{mm}$; $\Gamma = 1/|v_{mm}|$
-    wrong: 1 % larger"""
-    measured = study["candidate"]
-    keep = ~measured.isnan().any(1)
-    if not keep.any():
-        raise NothingToMeasure("needs a draw with y_i v.xi_i >= -1 on every clean sample")
-    return exactly(
-        measured[keep], constant * torch.tanh(torch.tensor(RATIOS, dtype=measured.dtype) / 2), tolerance=1e-8
-    )
-
-
-@CLAIMS.claim("M13", wrong=2.0, box="thm-margin-finite thm-margin-exact", uses="M10 M12")
+@CLAIMS.claim("M13", wrong=2.0, box="thm-margin-finite thm-margin-exact", uses="M10")
 def caught(study: OptimumStudy, constant: float) -> Evidence:
     r"""the constrained optimum lies between two bounds
     the largest min-margin over $|v|\le r$, $|p|\le R$ lies between $\tanh(R/2|p_{mm}|)$ and $1$ times that of the best hard selection
@@ -233,8 +203,8 @@ def direction(study: OptimumStudy, constant: float) -> Evidence:
     wrong: the SVM of the other of SS and XX in place of the best one's"""
     bound = torch.tanh(_sizes(study) / 2)
     cosine = study["above_cosine"] if constant else study["above_rival_cosine"]
-    caught = torch.where(study["above_ratio"] >= bound * (1 - 1e-6), cosine, torch.nan)
-    return within(caught, low=bound.expand_as(caught) * (1 - 1e-6), quantity="cos(v*, v_mm)", share=1)
+    silent = (study["above_same"] == 0) | (study["above_ratio"] < bound * (1 - 1e-6))
+    return within(cosine, low=bound.expand_as(cosine) * (1 - 1e-6), quantity="cos(v*, v_mm)", share=1, silent=silent)
 
 
 @CLAIMS.claim("M15", wrong=0.6, box="thm-margin-joint", uses="M13")
@@ -242,7 +212,8 @@ def joint_value(study: OptimumStudy, constant: float) -> Evidence:
     r"""minimum norm: no worse than the candidate
     the least $|v|^2+|p|^2$ with min-margin $\gamma$ lies between $(\gamma/\Gamma)^2$ and $\min_R (\gamma/\Gamma\tanh(R/2|p_{mm}|))^2 + R^2$
     (set to 0 and 1 for the measurement), in at least 95 % of draws
-    wrong: upper bound at 0.6"""
+    wrong: upper bound at 0.6
+    coarse: the upper bound is the candidate's, a theorem; the optimum is somewhat better"""
     return within(study["joint"][..., 0], 0.0, constant, quantity="place of the minimum between its bounds")
 
 
@@ -264,20 +235,23 @@ def joint_growth(study: OptimumStudy, constant: float) -> Evidence:
     wrong=(0.0, -1.0),
     source=Source.PAPER,
     box="thm-paper-margin thm-margin-optimum-error",
-    uses="M4 M17 R3",
+    uses="M4 M28 R3",
     violation=_above,
 )
 def benign(study: OptimumStudy, constant: float) -> Evidence:
     r"""maximum margin is benign above the threshold
     for $\mathrm{SNR}=\Omega(1/\sqrt n)$ the rule $\max_{|v|\le r,|p|\le R}\min_iy_if_i$ fits every label and its clean error is small
-    (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; every label in each draw, and an error below $10^{-6}$ in at
-    least 90 % of draws: with so few samples a class may lie below its own threshold)
+    (here: the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8, $n = 20$; every label in each draw, and at $R = 8|p_{mm}|$ an error
+    that is proved by the bound of M28 to be below $10^{-6}$, in at least 90 % of draws: with so few samples a class may lie below its own
+    threshold, and then there is no bound)
     regime: the paper's constant is not known; here $\rho > 1.3\sqrt{d/E|C_k|}$
-    wrong: the same below the threshold; a label that is not fitted"""
+    wrong: the same below the threshold; a label that is not fitted
+    coarse 2: five draws a run; and how small the error must be, the paper's constant says, which is not known"""
     name = "above" if constant else "low"
+    bound = study["above_error_bound"].where(study["above_best"] == 1, 0.0) if constant else study["low_error"]
     return both(
         _fits(study[f"{name}_margin"], constant),
-        within(study[f"{name}_error"], high=-6.0, quantity="log10 clean error", share=0.9),
+        within(bound[:, -1], high=-6.0, quantity="log10 of the bound on the clean error", share=0.9),
     )
 
 
@@ -287,7 +261,8 @@ def hard_limit(study: FreshStudy, constant: float) -> Evidence:
     for the candidate of SS as $R\to\infty$, $\mathrm{err}_k = \int_{A_k}^\infty N(t;0,\omega^2)\Phi(-c_kt/\omega\tau)\,dt \le
     \Phi(-A_k/\omega)$, against the exact error at $R = 10^5|p_{mm}|$ (0.1 % of the exponent, in at least 95 % of draws; the bound for every
     data set); $A_k = p_{mm}\cdot\mu_k$, $\omega$, $\tau$, $c_k$ of the exact integral for the clean error
-    wrong: an exponent 1 % larger"""
+    wrong: an exponent 1 % larger
+    coarse 2: the bound is a theorem's, and drops a factor of the error"""
     bound = constant * study["limit_bound"]
     return both(
         _near(_relative(study["far_error"], study["limit_error"]), constant, 1e-3, "exponent / limit"),
@@ -295,7 +270,7 @@ def hard_limit(study: FreshStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("M18", wrong=-1.0, source=Source.MEASURED, box="thm-margin-error", uses="M12 R3")
+@CLAIMS.claim("M18", wrong=-1.0, source=Source.MEASURED, box="thm-margin-error", uses="R3")
 def softer(study: FreshStudy, constant: float) -> Evidence:
     """softer attention has a smaller clean error
     for the candidate of SS the clean error grows with $R$: it is larger at each larger $R$ of the page, in at least 95 % of draws
@@ -309,13 +284,13 @@ def softer(study: FreshStudy, constant: float) -> Evidence:
 def harmful(study: OptimumStudy, constant: float) -> Evidence:
     r"""maximum margin is harmful below the threshold
     for $\mathrm{SNR}\le c/\sqrt n$ (here half the threshold) the rule of T2 fits every label but its clean error is at least a constant
-    (here: the optimum found by search at $n = 20$; every label in each draw at $R/|p_{mm}|$ = 3, 5 and 8, and an error of at least 0.4 at 5
-    and 8 in at least 95 % of draws)
+    (here: the optimum found by search at $n = 20$; every label in each draw at $R/|p_{mm}|$ = 3, 5 and 8, and an error of at least 0.49 at
+    5 and 8 in at least 95 % of draws)
     wrong: the same above the threshold; a label that is not fitted"""
     name = "low" if constant else "above"
     return both(
         _fits(study[f"{name}_margin"], constant),
-        within(10 ** study[f"{name}_error"][:, 1:], low=0.4, quantity="clean error"),
+        within(10 ** study[f"{name}_error"][:, 1:], low=0.49, quantity="clean error"),
     )
 
 
@@ -334,15 +309,6 @@ def all_noise(study: FreshStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("M20", wrong=0.0, source=Source.MEASURED, box="thm-margin-optimum-error", uses="M19 R3")
-def harmful_at_finite_norm(study: OptimumStudy, constant: float) -> Evidence:
-    """harmful at finite norms too
-    at half the signal norm of the threshold the constrained optimum at $R=5|p_{mm}|$ has clean error above $0.4$, in at least 95 % of draws
-    wrong: the same above the threshold"""
-    errors = study["low_error"] if constant else study["above_error"]
-    return within(10 ** errors[:, 1], low=0.4, quantity="clean error")
-
-
 # --- the optimum itself, and the threshold at finite d ---------------------------------------------------------------------
 
 
@@ -354,29 +320,15 @@ def dual_slack(study: OptimumStudy, constant: float) -> Evidence:
     \frac{|p_{mm}|}R(\log\frac\varrho\delta-D)$, $D = \mathrm{KL}(b\|\lambda)$, for every data set with a unique best hard selection;
     $\lambda$, $b$ are the normalised multipliers of the two SVMs, $g$ and $\varrho$ numbers of the data set (theorem)
     wrong: the sum and $1-\cos$ below 0.6, and below a thousandth, of their bounds"""
-    slack, room, bound = (
+    slack, room, bound, speaks = (
         torch.cat([study[f"{name}_{key}"] for name in ("above", "low")], 1)
-        for key in ("slack", "query_room", "query_bound")
+        for key in ("slack", "query_room", "query_bound", "speaks")
     )
+    judged = {"share": 1, "silent": speaks == 0}
     return both(
-        within(slack, high=constant * (1 + 1e-6), quantity="sum / bound", share=1),
-        within(room - (1 - constant) * bound, low=-1e-6, quantity="bound of 1 - cos, minus 1 - cos", share=1),
+        within(slack, high=constant * (1 + 1e-6), quantity="sum / bound", **judged),
+        within(room - (1 - constant) * bound, low=-1e-6, quantity="bound of 1 - cos, minus 1 - cos", **judged),
     )
-
-
-@CLAIMS.claim(
-    "M25", wrong=100.0, source=Source.MEASURED, box="thm-margin-converges thm-margin-second-order", uses="M24"
-)
-def loose_rate(study: OptimumStudy, constant: float) -> Evidence:
-    r"""the proved rate for the direction of p is not sharp
-    at $R = 8|p_{mm}|$ the distance $1-\cos(p^*,p_{mm})$ of the optimum found by search is at most a tenth of its proved bound, above and
-    below the threshold, in at least 95 % of draws
-    wrong: at most a thousandth"""
-    ratio = torch.stack([study[f"{x}_query_bound"][:, -1] / study[f"{x}_query"][:, -1] for x in ("above", "low")], 1)
-    evidence = within(ratio, low=10 * constant, quantity="bound / measured")
-    kept = evidence.draws - int(evidence.numbers["failures"])
-    # The search fixes the turn to a few per cent only: its digits depend on the processor.
-    return replace(evidence, measured=f"inside in {kept} of {evidence.draws} draws", numbers={"inside": kept})
 
 
 @CLAIMS.claim("M29", wrong=0.0, box="thm-margin-second-order", uses="M24")
@@ -386,11 +338,11 @@ def second_order(study: OptimumStudy, constant: float) -> Evidence:
     to 1 %, above and below the threshold, in at least 95 % of draws in which all constraints of the query are active
     wrong: 2 instead of $e^{-K}$, the proved upper bound
     coarse: about one draw in thirty lies a little outside"""
-    values, levels = (
-        torch.stack([study[f"{x}_{key}"][:, -1] for x in ("above", "low")], 1) for key in ("value", "level")
+    values, levels, active = (
+        torch.stack([study[f"{x}_{key}"][:, -1] for x in ("above", "low")], 1) for key in ("value", "level", "active")
     )
-    limit = -levels if constant else torch.where(levels.isnan(), torch.nan, math.log(2))
-    return within((values - limit).exp(), 0.99, 1.01, quantity="δ over its limit")
+    limit = -levels if constant else torch.full_like(levels, math.log(2))
+    return within((values - limit).exp(), 0.99, 1.01, quantity="δ over its limit", silent=active == 0)
 
 
 @CLAIMS.claim("M26", wrong=0.0, box="thm-margin-exact")
@@ -401,7 +353,7 @@ def exact_at_finite_d(study: MarginStudy, constant: float) -> Evidence:
     norm at which the best selection changes, found by bisection of the whole SVM
     wrong: the threshold in the limit of orthogonal noise, $\rho^2 = d/|C_k|$"""
     measured, exact = study["threshold_measured"], study["threshold_exact"]
-    keep = ~(measured.isnan() | exact.isnan())
+    keep = study["threshold_predicted"].isfinite()  # inf: no clean sample
     if not keep.any():
         raise NothingToMeasure("needs a class with clean samples")
     formula = exact if constant else study["threshold_predicted"]
@@ -414,7 +366,8 @@ def shift_of_the_threshold(study: MarginStudy, constant: float) -> Evidence:
     at $n = 60$, $d = 20n$ the amount $\Delta_k$ by which the signal of class $k$ lowers $|v|^2$ (before its cost $1/\rho^2$) has mean
     $|C_k|(d-3)/((d-3-a)(d-3-a-|C_k|))$, $a = |N_k\cup B|$, and all four $\Delta$ of a draw lie inside the two-sided bounds in at least 95 %
     of draws
-    wrong: the mean in the limit of orthogonal noise, $|C_k|/d$; twice the amount"""
+    wrong: the mean in the limit of orthogonal noise, $|C_k|/d$; twice the amount
+    coarse 2: the bounds are a theorem's"""
     mean = study["gain_mean"] if constant else torch.ones_like(study["gain_mean"])
     factor = constant or 1.0
     return both(
@@ -428,15 +381,17 @@ def optimum_error(study: OptimumStudy, constant: float) -> Evidence:
     r"""bounds on the clean error of the optimum, above and below the threshold
     with $h = 1-\cos(p,p_{mm})$: where SS is best the clean error is at most the mean over classes of $\Phi(-\frac{A_k-\rho
     P\sqrt{2h}}{\omega+P\sqrt{2h}})$, plus $\Phi(-m)$; where XX is best it is at least $\frac12$ minus the two terms of the theorem, which
-    defines the letters; for every pair $(v,p)$
-    wrong: 4 and 500 times the exponent, and a quarter and a 500th of the distance to one half"""
+    defines the letters and is proved for every pair $(v,p)$; checked on the optimum found by search at $R/|p_{mm}|$ = 3, 5 and 8
+    wrong: 4 and 500 times the exponent, and a quarter and a 500th of the distance to one half
+    coarse 1: the bound has the constants of its proof, and its exponent is half of the true one, or less"""
     low = 0.5 - (0.5 - study["low_error_bound"]) / constant
-    bound = study["above_error_bound"]  # nan where another selection is best: the theorem does not speak of these draws
+    other = [
+        study[f"{name}_best"] == 0 for name in ("above", "low")
+    ]  # another selection is best: the theorem says nothing
+    bound = constant * study["above_error_bound"]
     return both(
-        within(
-            study["above_error"].where(~bound.isnan(), math.nan), high=bound * constant, quantity="log10 err", share=1
-        ),
-        within(10 ** study["low_error"] - low, low=-1e-12, quantity="error minus bound", share=1),
+        within(study["above_error"], high=bound, quantity="log10 err", share=1, silent=other[0]),
+        within(10 ** study["low_error"] - low, low=-1e-12, quantity="error minus bound", share=1, silent=other[1]),
     )
 
 
@@ -451,7 +406,8 @@ def one_hot(study: FreshStudy, constant: float) -> Evidence:
     wrong: 1.4 m/d"""
     m = torch.arange(1, study["averaged"].shape[1] + 1, dtype=study["averaged"].dtype)
     low, high = (bound.unsqueeze(1) for bound in study["averaged_bounds"].unbind(1))
-    return within(study["averaged"] / m / constant, low, high, quantity="|w|² d / (m |N|)")
+    none = study["many_flipped"] == 0
+    return within(study["averaged"] / m / constant, low, high, quantity="|w|² d / (m |N|)", silent=none)
 
 
 @CLAIMS.claim("M22", wrong=1.08, box="thm-margin-more", uses="M5 M21")
@@ -472,7 +428,8 @@ def two_heads(study: FreshStudy, constant: float) -> Evidence:
     r"""two heads: half the squared norm, the same threshold
     two heads with the same selection have exactly $\tfrac12$ of the $|v|^2$ of one head; two heads that select different tokens in the
     clean samples of a class cost more than the best pair with equal selections, in at least 95 % of draws
-    wrong: 0.505 and 0.75 of it, and split pairs that cost 1.01 and 1.5 times as much as the best equal pair"""
+    wrong: 0.505 and 0.75 of it, and split pairs that cost 1.01 and 1.5 times as much as the best equal pair
+    coarse 2: that split pairs cost more is a theorem; by how much is not claimed"""
     return both(
         exactly(study["heads_equal"], 0.5 * constant, tolerance=1e-7),
         within(study["heads_split"], low=constant, strict=True, quantity="best split / best equal"),

@@ -70,18 +70,21 @@ def _below(tokens: Tokens, sample: Sample, run: int) -> dict:
 def _many_tokens(sample: Sample, run: int) -> dict:
     """T = 4: flipped samples that average m of their noise tokens, and the threshold against the longest noise token."""
     tokens, noise = tokens_of(sample, run, noise_token="longest"), sample.noise_tokens()[run].numpy()
-    selection, extra = pattern_selection(tokens, "SS"), []
+    selection, extra, flipped = pattern_selection(tokens, "SS"), [], int((~tokens.clean).sum())
     for m in range(1, noise.shape[1] + 1):
         averaged = replace(tokens, noise=noise[:, :m].mean(1))  # m times closer to zero, squared: W is m times as large
         used = len(np.unique(tokens.classes[tokens.clean]))
         w2 = selection_margin(averaged, selection).norm_squared - used / tokens.signal_norm**2
-        extra.append(w2 * tokens.noise_scale / max((~tokens.clean).sum(), 1) if (~tokens.clean).any() else math.nan)
-    size, odds = int((~tokens.clean).sum()), math.log(2 * noise.shape[1] / CHANCE)
-    bounds = [w * sample.law.d / max(size, 1) for w in noise_cost_bounds(size, sample.law.d, odds)]
+        extra.append(w2 * tokens.noise_scale / flipped if flipped else math.nan)
+    odds = math.log(2 * noise.shape[1] / CHANCE)
+    bounds = [w * sample.law.d / max(flipped, 1) for w in noise_cost_bounds(flipped, sample.law.d, odds)]
     ratios = [measured_threshold(tokens, k) / predicted_thresholds(tokens)[k] for k in (0, 1)]
     longest = (sample.noise_tokens()[run].numpy() ** 2).sum(-1).argmax(1) + 1
     query = attention_margin_of_all_tokens(sample, np.where(tokens.clean, 0, longest), run)
-    return {"averaged": extra, "averaged_bounds": bounds, "many_threshold": ratios, "many_residual": query.residual}
+    return {
+        "averaged": extra, "averaged_bounds": bounds, "many_flipped": flipped, "many_threshold": ratios,
+        "many_residual": query.residual,
+    }  # fmt: skip
 
 
 def _heads(tokens: Tokens) -> dict:

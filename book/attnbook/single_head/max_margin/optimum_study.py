@@ -28,7 +28,6 @@ from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 
 FAR = (5.0, 8.0)  # |p| / |p_mm| of the far searches
-RATIOS = (0.5, 1.0, 3.0, 10.0, 100.0)  # |p| / |p_mm| at which the candidate is measured
 JOINT = (10.0, 30.0, 100.0)  # demanded margins of the joint problem, in units of |p_mm| Gamma
 
 
@@ -39,16 +38,6 @@ class OptimumStudy(MarginStudy):
     below: SignalNoiseLaw  # half the threshold's signal norm
     small_law: SignalNoiseLaw  # of the searched sets
     radius: float  # |p| / |p_mm| of the near search
-
-
-def _candidate(tokens: Tokens) -> dict:
-    """Margins of the candidate of SS, over those of the hard selection; nan where the tanh bound's condition does not hold."""
-    selection = pattern_selection(tokens, "SS")
-    v, p = selection_margin(tokens, selection), attention_margin(tokens, selection)
-    reached = ((tokens.labels * (tokens.noise @ v.weights))[tokens.clean] >= -1).all()
-    noisy = bool((~tokens.clean).any())
-    tanh = [directional_margin(tokens, v.weights, r * p.weights) * v.norm for r in RATIOS]
-    return {"candidate": tanh if reached and noisy else [math.nan] * len(RATIOS)}
 
 
 def _joint(tokens: Tokens) -> dict:
@@ -71,7 +60,10 @@ def _joint(tokens: Tokens) -> dict:
 
 
 def search(name: str, tokens: Tokens, sample: Sample, run: int, radius: float, seed: int) -> dict:
-    """Real optimisation over p, at `radius` and at the far sizes; everything relative to the best hard selection."""
+    """Real optimisation over p, at `radius` and at the far sizes; everything relative to the best hard selection.
+
+    `same`, `active`, `speaks` and `best` say (1 = yes) whether the draw meets the condition of a theorem.
+    """
     hard = best_hard(tokens)
     on_signals = sample.signals[run].numpy() @ hard.p.weights
     rows: dict[str, list] = defaultdict(list)
@@ -92,47 +84,49 @@ def search(name: str, tokens: Tokens, sample: Sample, run: int, radius: float, s
         )
         delta = 1 - top.value * hard.v.norm
         rows["ratio"].append(top.value * hard.v.norm)
-        rows["cosine"].append(cosines[1] if same else math.nan)
-        rows["rival_cosine"].append(top.v @ rival / np.linalg.norm(top.v) / np.linalg.norm(rival) if same else math.nan)
+        rows["same"].append(float(same))
+        rows["cosine"].append(cosines[1])
+        rows["rival_cosine"].append(top.v @ rival / np.linalg.norm(top.v) / np.linalg.norm(rival))
         rows["margin"].append(directional_margin(tokens, top.v, top.p))
         rows["error"].append(log10_error(sample, top.v, top.p, run))
         rows["query"].append(1 - cosines[0])
         active = (hard.p.multipliers > 0).all() and delta > 0
+        rows["active"].append(float(active))
         rows["value"].append(math.log(delta) + size if active else math.nan)
         rows["level"].append(hard.level if active else math.nan)
         speaks = delta < 1 - hard.second
+        rows["speaks"].append(float(speaks))
         rows["query_bound"].append(1 - hard.cosine_bound(delta, size * hard.p.norm))
         rows["query_room"].append(cosines[0] - hard.cosine_bound(delta, size * hard.p.norm) if speaks else math.nan)
         rows["slack"].append(hard.slack(top.p) * hard.gap(delta) / delta if speaks else math.nan)
         std, bound = sample.law.noise_std, math.nan
-        if name == "above" and hard.pattern == "SS":
+        best = hard.pattern == {"above": "SS", "low": "XX"}[name]
+        if best and name == "above":
             bound = log10_error_near_signal(hard, on_signals, cosines[0], top.value, noise_std=std)
-        if name == "low" and hard.pattern == "XX":
+        if best and name == "low":
             bound = error_near_noise(hard, on_signals, cosines, size * hard.p.norm, noise_std=std)
+        rows["best"].append(float(best))
         rows["error_bound"].append(bound)
     return {f"{name}_{key}": row for key, row in rows.items()}
 
 
 def optimum_study(
-    law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0, radius: float = 3.0, search_samples: int = 20,
-    search_draws: int = 5,
+    law: SignalNoiseLaw, *, seed: int = 0, radius: float = 3.0, search_samples: int = 20, search_draws: int = 5
 ) -> OptimumStudy:  # fmt: skip
-    """Search the optimum above the threshold and below it, and measure the candidate.
+    """Search the optimum above the threshold and below it.
 
     Args:
-        law: as in `margin_study`. draws: sets of the candidate, >= 2. search_draws: for the optimisation over p, >= 1.
-        radius: |p| / |p_mm| in the search, > 0.
+        law: as in `margin_study`. radius: |p| / |p_mm| in the search, > 0. search_draws: training sets, >= 1.
         search_samples: n of the searched sets (>= 6); d/n and the signal norm are kept, so n SNR^2 is.
 
     Raises ValueError for a bad argument before any work.
     """
     check_law(law)
-    checks.whole_number("draws", draws, at_least=2)
     checks.positive_number("radius", radius, hint="with |p| = 0 attention is uniform and nothing is selected")
     checks.whole_number("search_samples", search_samples, at_least=6)
     checks.whole_number("search_draws", search_draws, at_least=1)
     below, small_law = half_threshold(law), smaller(law, search_samples)
-    sample, small = law.draw(seed, draws), small_law.draw(seed, search_draws)
+    small = small_law.draw(seed, search_draws)
     small_low = replace(small_law, signal_norm=below.signal_norm).draw(seed, search_draws)
     searches = [
         search("above", tokens_of(small, run), small, run, radius, seed)
@@ -140,5 +134,4 @@ def optimum_study(
         | _joint(tokens_of(small, run))
         for run in range(search_draws)
     ]
-    numbers = stack([_candidate(tokens_of(sample, run)) for run in range(draws)]) | stack(searches)
-    return OptimumStudy(law, numbers, below=below, small_law=small_law, radius=float(radius))
+    return OptimumStudy(law, stack(searches), below=below, small_law=small_law, radius=float(radius))

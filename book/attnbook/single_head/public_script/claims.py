@@ -1,4 +1,4 @@
-r"""Claims N1 to N6: what a public script's smaller step and each fault of its gradient in p do after two steps.
+r"""Claims N1 to N3, N5 and N6: what a public script's smaller step and each fault of its gradient in p do after two steps.
 
 Letters as in the chapter of proofs.
 """
@@ -8,7 +8,7 @@ import torch
 from attnbook.single_head.public_script.study import ScriptStudy
 from attnbook.single_head.study import TwoStepStudy
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, agrees, both, exactly, within
+from bookkit.rules import Evidence, agrees, both, mean_within, within
 
 CLAIMS = ClaimSet("single_head")
 LEVEL = 1e-5  # of each rule here: the false alarms of the whole ledger share one level
@@ -23,29 +23,21 @@ def printed_knows_no_label(study: ScriptStudy, constant: float) -> Evidence:
     r"""with the printed gradient attention does not know who is flipped
     $p_2 = -c\,\mathbf 1$, and the signals have random directions: the weight on the signal has mean $\tfrac12$, flipped or not
     wrong: 0.9 times one half"""
-    found = (study.mean_over(noisy, study.attention["printed"]) for noisy in (False, True))
-    return both(*(agrees(mean, constant / 2, level=LEVEL) for mean in found))
+    parts = []
+    for noisy in (False, True):
+        weight = study.mean_over(noisy, study.attention["printed"])
+        parts.append(agrees(weight, constant / 2, silent=study.without(noisy), level=LEVEL))
+    return both(*parts)
 
 
 @CLAIMS.claim("N3", source=Source.MEASURED, wrong=0.0, uses="R4")
 def printed_leaves_wrong_labels(study: ScriptStudy, constant: float) -> Evidence:
     r"""with the printed gradient two steps do not fit the flipped labels
-    in at least 95 % of draws at least one flipped label is not fitted
+    on average 54 to 58 % of the flipped labels are not fitted
     wrong: none of the flipped labels is fitted"""
-    missed = ((study.margins["printed"] <= 0) & study.noisy).sum(1).double()
-    flipped = study.noisy.sum(1).double()
-    low = torch.where(flipped > 0, 1.0 if constant else flipped, torch.nan)
-    return within(
-        torch.where(flipped > 0, missed, torch.nan), low=low, quantity="flipped labels not fitted", level=LEVEL
-    )
-
-
-@CLAIMS.claim("N4", box="prop-public-script", wrong=0.5, uses="C5 C13")
-def sign_turns_attention_round(study: ScriptStudy, constant: float) -> Evidence:
-    r"""the wrong sign alone turns attention round
-    $s_i$ becomes $1 - s_i$ for each sample, whatever the draw
-    wrong: one half in place of 1"""
-    return exactly(study.attention["sign"], constant - study.attention["right"], tolerance=1e-9)
+    missed = study.mean_over(True, (study.margins["printed"] <= 0).double())
+    ends = (0.54, 0.58) if constant else (1.0, 1.0)
+    return mean_within(missed, *ends, quantity="share not fitted", level=LEVEL, silent=study.without(True))
 
 
 def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
@@ -59,7 +51,7 @@ def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.sigmoid(shared - own * field.slope_clean), torch.sigmoid(shared - own * field.slope_noisy)
 
 
-@CLAIMS.claim("N5", box="prop-public-script", wrong=0.8, uses="C5 C9")
+@CLAIMS.claim("N5", box="prop-public-script", wrong=0.8)
 def diagonal_gradient(study: ScriptStudy, constant: float) -> Evidence:
     r"""the mean score not subtracted, alone: the own noise token pulls by its slope
     to leading order the weight on the signal is $\sigma(P' - a^2 g_i)$, $P' = \frac{\beta\rho^2}{4n}\,b_k(|C_k|g_c - |N_k|g_n)$
@@ -67,9 +59,8 @@ def diagonal_gradient(study: ScriptStudy, constant: float) -> Evidence:
     parts = []
     for noisy, predicted in zip((False, True), diagonal_attention(study), strict=True):
         measured = study.mean_over(noisy, study.attention["diagonal"])
-        parts.append(
-            agrees(measured, constant * study.mean_over(noisy, study.per_sample(predicted)), **_finite_d(study))
-        )
+        expected = constant * study.mean_over(noisy, study.per_sample(predicted))
+        parts.append(agrees(measured, expected, silent=study.without(noisy), **_finite_d(study)))
     return both(*parts)
 
 

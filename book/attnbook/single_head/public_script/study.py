@@ -45,6 +45,10 @@ class ScriptStudy:
         mask = self.noisy == noisy
         return (values * mask).sum(1) / mask.sum(1)
 
+    def without(self, noisy: bool) -> torch.Tensor:
+        """(R,), the draws without flipped samples, or without others."""
+        return ~(self.noisy == noisy).any(1)
+
     def per_sample(self, of_class: torch.Tensor) -> torch.Tensor:
         """Values of the classes, (R, 2), at each sample: (R, n)."""
         return of_class.gather(1, self.signal_class)
