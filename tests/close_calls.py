@@ -2,8 +2,8 @@
 
 Another processor adds in another order and rounds otherwise: what uses a quarter of its tolerance here may use all of it there.
 It sees three forms: `np.testing.assert_allclose`, `torch.testing.assert_close` of real numbers, and `pytest.approx`. Of each line
-that compares it keeps the largest |difference| over the tolerance. A tolerance of more than 1e-4 of the largest number that is
-expected (of 1, where that is 0) is about chance or a formula's reach, not about rounding: it is left out.
+that compares it keeps the largest |difference| over the tolerance. Where the largest number that is expected (or 1, for
+0) may be off by 1e-4 of itself, it is about chance or a formula's reach, not about rounding, and is left out.
 """
 
 import os
@@ -21,17 +21,19 @@ numpy_close, torch_close, equals = np.testing.assert_allclose, torch.testing.ass
 
 def _note(actual, expected, tolerance) -> None:
     a, b, room = np.broadcast_arrays(*(np.asarray(x, dtype=float) for x in (actual, expected, tolerance)))
-    finite = np.isfinite(a) & np.isfinite(b)
-    told = finite & (room > 0) & (room < ROUNDING * (np.abs(b[finite]).max(initial=0.0) or 1.0))
-    share = np.abs(a[told] - b[told]) / room[told]
-    if not share.size or not SHARE < share.max() <= 1:
+    told = np.isfinite(a) & np.isfinite(b) & (room > 0)
+    a, b, room = a[told], b[told], room[told]
+    if not a.size or room[np.abs(b).argmax()] >= ROUNDING * (np.abs(b).max() or 1.0):
+        return
+    share = np.abs(a - b) / room
+    if not SHARE < share.max() <= 1:
         return
     frame = sys._getframe(1)
     while frame.f_code.co_filename == __file__ or "site-packages" in frame.f_code.co_filename:
         frame = frame.f_back
     place = f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}"
     test = os.environ.get("PYTEST_CURRENT_TEST", "").split("::")[-1].split(" ")[0]
-    worst[place] = max(worst.get(place, (0.0, 0.0, "")), (share.max().item(), room[told][share.argmax()].item(), test))
+    worst[place] = max(worst.get(place, (0.0, 0.0, "")), (share.max().item(), room[share.argmax()].item(), test))
 
 
 def _assert_allclose(actual, desired, rtol=1e-7, atol=0, *arguments, **options):

@@ -20,3 +20,11 @@ def rounding(terms: int, size: float = 1.0, dtype: torch.dtype = torch.float32) 
         dtype: In which the sums were computed.
     """
     return 8 * math.sqrt(terms) * torch.finfo(dtype).eps * size
+
+
+def of_digits(count: int) -> float:
+    """Relative room for a number that was stored with `count` significant digits.
+
+    Half a unit of the last digit, 5 * 10^-count of the number at most, takes a quarter of it: the number itself may round otherwise.
+    """
+    return 20 * 10.0**-count

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize_scalar
 
 from attnbook.open_questions.margin_and_descent.gram import (
     SelectionGram,
@@ -117,14 +116,14 @@ def test_formula_is_the_best_of_all_selections_with_orthogonal_noise(clean, flip
     ("x", "u"), [(0.7, 0.2), (3.0, 0.5), (3.0, 1.5), (8.0, 1.55), (8.0, 2.0), (40.0, 10.0), (5.0, 5.0)]
 )
 def test_limit_cost_is_the_value_of_the_game(x, u):
-    """The opponent's side of the game, minimised numerically; and very many heads."""
-
-    def worst(share):  # mass w on clean, 1 - w on flipped samples, against the four corners
-        w, m = share, 1 - share
-        return max(w * w / x + m * m / u, w * w + m * m / u, m * m + w * w / x, (w - m) ** 2)
-
-    value = minimize_scalar(worst, bounds=(0, 1), method="bounded", options={"xatol": 1e-11}).fun  # convex, with a kink
-    assert limit_cost(x, u) == pytest.approx(1 / value, rel=1e-8)
+    """The opponent's side of the game, by its four corners; and very many heads."""
+    w, m = np.poly1d([1, 0]), np.poly1d([-1, 1])  # mass w on clean, 1 - w on flipped samples
+    corners = [w**2 / x + m**2 / u, w**2 + m**2 / u, m**2 + w**2 / x, (w - m) ** 2]
+    # The worst of convex corners is least where one of them is, or where two are equal.
+    curves = [*(a.deriv() for a in corners), *(a - b for a, b in itertools.combinations(corners, 2))]
+    places = [root.real for curve in curves for root in curve.roots if not root.imag and 0 <= root.real <= 1]
+    value = min(max(corner(place) for corner in corners) for place in places)
+    assert limit_cost(x, u) == pytest.approx(1 / value, rel=1e-12)
     heads = 400
     many = min(class_cost(x, u, 1.0, 1.0, heads, heads - k, k) for k in range(heads + 1))
     many = min(many, class_cost(x, u, 1.0, 1.0, heads, 0))
