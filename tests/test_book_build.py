@@ -18,6 +18,7 @@ from filelock import FileLock
 from bookkit import book
 from bookkit.pages.execution import PageResult, PagesFailed
 from bookkit.pages.one_page import run_source
+from bookkit.pages.tolerances import Tolerance, Tolerances
 from tests.tiny_book import ODD, as_renewed, make_book, page_text, write
 
 PROSE = {
@@ -252,6 +253,17 @@ def test_a_page_that_changed_after_it_was_run_is_refused_and_the_last_book_stays
     assert build(root, "--stored") == 1
     assert capfd.readouterr().err == f"error: {said}: `python -m attnlib notebooks part/01_page`\n"
     assert content(root / "_build" / "html") == good
+
+
+@pytest.mark.usefixtures("without_sphinx")
+def test_a_book_with_an_edited_tolerance_is_not_built(root: Path, capfd: pytest.CaptureFixture) -> None:
+    kept = Tolerances(numbers={"a": Tolerance(1e-9, "exact")}).as_json()
+    write(root / "notebooks" / "part" / "01_page.tolerances.json", kept.replace("1e-09", "1e-04"))
+    assert build(root, "--stored") == 1
+    assert capfd.readouterr().err.startswith(
+        "error: 01_page.tolerances.json was edited: `python -m attnlib stability part/01_page"
+    )
+    assert not (root / "_build" / "html").exists()
 
 
 @pytest.mark.usefixtures("without_sphinx")

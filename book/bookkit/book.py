@@ -31,13 +31,13 @@ from filelock import FileLock, Timeout
 from bookkit.code import Code, code_of, tree_hash
 from bookkit.editions import leaks as edition_leaks
 from bookkit.editions import student as editions
+from bookkit.pages import tolerances
 from bookkit.pages.catalogue import UserError, find_pages, write_atomically
 from bookkit.pages.environment import page_environment
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
 from bookkit.pages.notebooks import stale
 from bookkit.pages.rerun import LARGEST_NOTEBOOK, read_text
 from bookkit.pages.times import write_build_times
-from bookkit.pages.tolerances import path_beside
 from bookkit.parser import Parser, answered, program
 from bookkit.settings import settings
 
@@ -194,6 +194,11 @@ def _stored(root: Path) -> tuple[dict[str, str], dict[str, dict]]:
     read = {page.name: nbformat.reads(notebooks[name], as_version=4) for name, page in pages.items()}
     if faults := [fault for page, notebook in read.items() if (fault := stale(notebook, page, root))]:
         raise BuildError("\n".join(faults))
+    try:
+        for page in pages.values():
+            tolerances.read(page.stored)
+    except UserError as error:
+        raise BuildError(str(error)) from None
     return notebooks, {name: {"seconds": None, "cached": None} for name in notebooks}
 
 
@@ -235,8 +240,8 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
         # The ledger shows no more digits than stand.
-        if (known := path_beside(root / name)).is_file():
-            shutil.copy(known, path_beside(path))
+        if (known := tolerances.path_beside(root / name)).is_file():
+            shutil.copy(known, tolerances.path_beside(path))
 
 
 def _not_read(folder: str, names: list[str]) -> list[str]:
