@@ -20,7 +20,7 @@ from attnbook.in_context.full_runs import (
 )
 from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import load_history, train
+from attnlib.in_context.training import History, load_history, train
 from attnlib.kernels.dispatch import has_numba
 from bookkit.cli import main as attnlib_main
 
@@ -54,6 +54,30 @@ def test_stored_runs_begin_as_the_readable_trainer_does(heads: int) -> None:
         at = short.at(int(history.steps[k]))
         torch.testing.assert_close(history.mu[:2, k], short.mu[:, at], rtol=0, atol=2e-5)
         torch.testing.assert_close(history.omega[:2, k], short.omega[:, at], rtol=0, atol=2e-5)
+
+
+def again(history: History, run: int, steps: int, **tolerance: float) -> None:
+    """The first steps of one stored run, trained again."""
+    e, place = history.experiment, history.at(steps)
+    rate = e.learning_rate if isinstance(e.learning_rate, float) else e.learning_rate[run]
+    short = train(
+        e.replace(runs=1, first_run=e.first_run + run, learning_rate=rate, steps=int(history.steps[place]), records=2)
+    )
+    for name in ("mu", "omega"):
+        torch.testing.assert_close(getattr(history, name)[run, place], getattr(short, name)[0, -1], **tolerance)
+    torch.testing.assert_close(history.circuits.key_query[run, place], short.circuits.key_query[0, -1], **tolerance)
+
+
+@pytest.mark.parametrize(("study", "run"), [*(("heads", heads) for heads in HEADS), ("rates", 6), ("rates", 18)])
+def test_the_first_thousands_of_steps_of_a_stored_run_are_trained_again(study: str, run: int) -> None:
+    history = load_rates() if study == "rates" else load(run)
+    again(history, 6 if study == "rates" else run, 7000, rtol=0, atol=1e-3)
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_stored_run_is_trained_again_to_its_end(heads: int) -> None:
+    again(load(heads), 3, 500_001, rtol=0, atol=2e-2)
 
 
 def test_the_other_rates_are_the_same_study() -> None:

@@ -128,9 +128,17 @@ def test_every_training_of_the_page_is_stored_at_full_size():
 
 @pytest.mark.parametrize("name", ["anisotropic", "3 heads, two tasks", "two layers"])
 def test_the_first_steps_of_a_stored_training_can_be_trained_again(name):
-    gap, step = replay(obtain(specs()[name]), 8)
-    assert 4 <= step <= 8
+    gap, step = replay(obtain(specs()[name]), 100)
+    assert 60 <= step <= 100
     assert gap < 1e-4
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize("name", ["one layer", "mean", "2 heads, two tasks"])
+def test_a_stored_training_is_trained_again_to_its_end(name):
+    gap, step = replay(obtain(specs()[name]), 12_000)
+    assert step == 12_000
+    assert gap < 2e-2
 
 
 def test_the_first_settings_are_named_by_their_layers():

@@ -19,7 +19,7 @@ from attnbook.single_head.finite_dimension.near_half import weak_signal_most
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_diagram import proved as cells_of_page
-from attnbook.single_head.phase_diagram.proved import disagreements, proved_phases
+from attnbook.single_head.phase_diagram.proved import all_agree, disagreements, proved_phases
 from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
 from attnlib.single_head import proved
@@ -746,6 +746,9 @@ def test_stored_cells_are_what_the_program_proves():
                                  label_noise=float(plan.label_noise[row, column]))  # fmt: skip
             answer = proved_outcome(law, float(plan.step_size[row, column]), boxes=2000)
             assert answer.outcome == OUTCOMES[codes[row, column]]
+    plan, codes = cells_of_page.proved_planes(50, 40_000, 0.05, 5.0)["noise"]  # a whole plane, and its draws
+    assert (cells_of_page.proved_phases(plan) == codes).all()
+    assert (all_agree(phase_diagram(plan, draws=60, seed=0)) == stored["agree_noise_50_40000"]).all()
     plane = [stored[f"step_200_40000_{delta}"] for delta in cells_of_page.DELTAS]
     for more, less in itertools.pairwise(plane):  # a cell that is proved at a smaller delta is proved at a larger one
         assert (more[less >= 0] == less[less >= 0]).all()

@@ -3,10 +3,12 @@
 import math
 
 import numpy as np
+import pytest
 from scipy import stats
 
 from attnbook.single_head.phase_diagram import random_settings
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.proved import OUTCOMES, proved_outcome
 from tests.single_head.test_proved import SETTINGS, drawn
 
 
@@ -26,6 +28,30 @@ def test_draws_of_random_settings_are_those_of_the_definitions():
     assert seen[:3].all()
 
 
+def first_rows(decided: int):
+    """The first rows of the table, made again until so many settings are decided; each of these has 200 training sets."""
+    rng, found = np.random.default_rng(0), 0
+    for place, x in enumerate([random_settings.random_setting(rng) for _ in range(250)]):
+        if found == decided:
+            return
+        law = SignalNoiseLaw(x["n"], x["d"], x["snr"] * math.sqrt(x["d"]), float(x["eta"]))
+        step = x["multiple"] * law.n / law.d
+        proof = proved_outcome(law, step, float(x["delta"]), error=0.1)
+        code, others = (OUTCOMES.index(proof.outcome), 0) if proof.outcome in OUTCOMES else (-1, 0)
+        if code >= 0:
+            others, found = int((~random_settings.drawn_outcomes(law, step, 200, rng)[:, code]).sum()), found + 1
+        yield {"place": place, "code": code, "others": others, "probability": proof.probability}
+
+
+@pytest.mark.weekly
+def test_rows_of_random_settings_are_made_again():
+    x, rows = random_settings.stored(), list(first_rows(40))
+    assert x["others"][55] > 0
+    assert len(rows) > 55
+    assert [row["others"] for row in rows] == x["others"][: len(rows)].tolist()
+    assert [row["code"] for row in rows] == x["code"][: len(rows)].tolist()
+
+
 def test_random_settings_agree_with_their_proofs():
     """The stored table: no setting has more other outcomes than its probability allows, alone or all together; most kinds occur."""
     x = random_settings.stored()
@@ -35,6 +61,9 @@ def test_random_settings_agree_with_their_proofs():
     assert stats.binom.sf(others - 1, draws, allowed).min() > 1e-3 / len(others)
     assert others.sum() <= (draws * allowed).sum()
     assert set(x["code"].tolist()) >= {-1, 0, 1, 2}
+    for row in first_rows(1):
+        assert [x[name][row["place"]] for name in ("code", "others")] == [row["code"], row["others"]]
+        assert x["probability"][row["place"]] == pytest.approx(row["probability"], rel=1e-9)
     again = random_settings.judged_settings(12, 5, seed=0)
     assert (again["code"] == x["code"][:12]).all()
     for name in ("n", "d", "snr", "eta", "multiple", "delta"):  # powers of ten: another library has other last digits

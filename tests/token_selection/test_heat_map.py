@@ -143,15 +143,21 @@ def test_the_stored_map_is_the_papers_and_small():
         np.linspace(5, 100, 39), np.arange(250, 5001, 125), law=TokenLaw(20, 3, 8, 1.0), step_size=0.005, steps=1000, runs=1,
         count=20_000,
     )  # fmt: skip
-    file = os.path.join(os.path.dirname(module.__file__), "tables", "heat_map_39x39.npz")
-    assert os.path.getsize(file) < 200_000
-    stored = read_map(file, plan)
-    # one of its cells made again
+    assert plan.key == module.published_plan().key
+    assert module.TABLE.stat().st_size < 200_000
+    stored = read_map(module.TABLE, plan)
+    # some of its cells made again: one a second way, others with all that is stored of them
     law = plan.cell(5, 4)
     path = train(draw_gram(law, 0), 0.005, 1000, record=[1000])
     fresh = population_along(path, count=20_000)
     assert stored.train_loss[5, 4, 0] == pytest.approx(path.loss[-1, 0].item(), rel=1e-6)
     assert stored.loss[5, 4, 0] == pytest.approx(fresh.loss[-1, 0].item(), rel=1e-6)
+    norms, dims = [1, 17, 38], [0, 20, 38]
+    part = replace(plan, signal_norms=plan.signal_norms[norms], dims=plan.dims[dims])
+    made = heat_map(part)
+    for name in (*module._OUTCOMES, "attention"):
+        kept = getattr(stored, name)[np.ix_(dims, norms)]
+        np.testing.assert_allclose(kept, getattr(made, name), rtol=1e-5, atol=1e-9, err_msg=name)
 
 
 # --- refusals

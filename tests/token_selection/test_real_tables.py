@@ -12,9 +12,13 @@ import pytest
 import torch
 
 from attnbook.token_selection.real_data import effective, experiment, remake, setups, tables, trial
+from attnbook.token_selection.real_data.digits import digits_study
+from attnbook.token_selection.real_data.effective import describe, read_effective
 from attnbook.token_selection.real_data.experiment import NoiseStudy
 from attnbook.token_selection.real_data.loaders import DATA_SETS, load
 from attnbook.token_selection.real_data.plans import PLANS
+from attnbook.token_selection.real_data.remake import run_cell
+from attnbook.token_selection.real_data.setups import prepare
 from attnbook.token_selection.real_data.tables import (
     PUBLISHED,
     TABLES,
@@ -255,6 +259,24 @@ def test_a_factor_on_the_head_changes_no_prediction_of_phase_1(name):
     for cell in read_table(name).cells:
         if cell.seed in known:
             assert cell.values["head_only"] == pytest.approx(known[cell.seed], abs=1e-9)
+
+
+@pytest.mark.weekly
+def test_the_digits_are_measured_again():
+    """Of the only set that needs no download, the first network: a cell of its table, its description, a seed of the laptop's study.
+
+    Phase 1 is hundreds of steps in float32: another processor may end elsewhere by a sample or two of 500.
+    """
+    plan, setup = PLANS["digits"], prepare("digits", 0, plan=PLANS["digits"])
+    kept, found = dataclasses.asdict(read_effective()["digits"][0]), dataclasses.asdict(describe(setup))
+    assert found == pytest.approx(kept, rel=0.02, abs=0.005)
+    (cell,) = (cell for cell in read_table("digits").cells if (cell.n, cell.seed) == (20, 0))
+    record = cell_record(run_cell(setup, plan, 20, 0), seconds=0.0)
+    for name, value in cell.values.items():
+        again = np.array(record[name], dtype=float)
+        np.testing.assert_allclose(again, value, rtol=0.02, atol=0.02, err_msg=name)
+    study = digits_study(seeds=1, sizes=(20, 100, 200), live=1)
+    assert study.drift <= 0.02
 
 
 def test_published_numbers_are_those_of_the_six_sets():
