@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.house import ROOT
+from tests.rounding import rounding
 
 PLANTED = """
 import numpy as np, pytest, torch
@@ -48,6 +50,13 @@ def test_close_comparisons_are_listed_and_make_the_run_fail(tmp_path, processes)
     )
     assert "0 comparisons use more" in alone.stdout
     assert alone.returncode == 0
+
+
+def test_rounding_leaves_two_orders_of_a_sum_a_quarter_of_the_room_apart_at_most():
+    terms = np.random.default_rng(0).uniform(-1, 1, (2000, 300)).astype(np.float32)
+    one, other = terms.cumsum(1), terms[:, ::-1].cumsum(1)
+    apart = np.abs(one[:, -1] - other[:, -1]).max() / rounding(300, max(np.abs(one).max(), np.abs(other).max()))
+    assert 0.01 < apart < 0.25  # partial sums are smaller than the largest, most of them
 
 
 def _small(node: ast.AST) -> bool:
