@@ -200,7 +200,7 @@ def _(factor, patch):
     return Columns(many_threshold=full(factor, 2), many_residual=full(factor - 1))
 
 
-@case(SCRIPT["N3"], 0.56, 1.0)
+@case(SCRIPT["N3"], 0.53, 1.0)
 def _(missed, patch):
     none = torch.zeros(DRAWS, dtype=torch.bool)
     share = {"mean_over": lambda noisy, values: near(missed), "without": lambda noisy: none}

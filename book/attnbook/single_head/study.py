@@ -39,7 +39,7 @@ class TwoStepStudy:
     signal_class: torch.Tensor  # (R, n)
     noisy: torch.Tensor  # (R, n)
     labels: torch.Tensor  # (R, n)
-    closed: dict[str, torch.Tensor]  # coefficients of TwoSteps
+    closed: dict[str, torch.Tensor]  # preference and theta2 of TwoSteps
     noise_score1: torch.Tensor  # (R, n), y_i v_1 . xi_i
     margins1: torch.Tensor  # (R, n)
     margins2: torch.Tensor  # (R, n)
@@ -117,10 +117,7 @@ def measure_two_steps(sample: Sample, step_size: float, test_points: int) -> dic
         "geometry": _geometry(sample),
         "clean_counts": clean_counts, "noisy_counts": noisy_counts, "signal_class": sample.signal_class,
         "noisy": sample.noisy, "labels": sample.labels,
-        "closed": {
-            "slopes": closed.slopes, "preference": closed.preference, "theta2": closed.theta2,
-            "lambda1": closed.lambda1, "lambda2": closed.lambda2,
-        },
+        "closed": {"preference": closed.preference, "theta2": closed.theta2},
         "noise_score1": sample.labels * torch.einsum("rnm,rm->rn", noise, v1),
         "margins1": path.margins[1], "margins2": path.margins[2], "attention2": path.attention_on_signal[2],
         "p2_signal": torch.einsum("rkm,rm->rk", sample.signals, p2),

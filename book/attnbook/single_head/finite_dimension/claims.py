@@ -151,7 +151,7 @@ def error_from_below(study: FiniteStudy, constant: float) -> Evidence:
 def error_order(study: FiniteStudy, constant: float) -> Evidence:
     r"""bounds on the clean error from the label counts alone
     with probability at least $1-\delta/2$, $\mathrm{err} \ge \tfrac12\Phi(-2\sqrt{E^+} - \sqrt{2/\pi})$, $E^+$ the exponent of C15 at the
-    favourable ends of the bounds; on average the exponent of this bound is at most 2.9 times the true one, so $-\log\mathrm{err}$ is of
+    favourable ends of the bounds; on average the exponent of this bound is at most 2.95 times the true one, so $-\log\mathrm{err}$ is of
     order $d/n$ from both sides
     regime: draws in which the bounds certify $V_k > 0$
     wrong: a fifth of that exponent; three times that exponent"""
@@ -161,7 +161,7 @@ def error_order(study: FiniteStudy, constant: float) -> Evidence:
     error, silent = _total(own.log10_error), (own.bounds.value <= own.bounds.value_room).any(1)
     return both(
         within(error - floor, low=0.0, quantity="log₁₀ err − log₁₀ floor", share=1 - own.delta / 2, silent=silent),
-        mean_within(floor / error, high=2.9, quantity="log floor / log err", silent=silent),
+        mean_within(floor / error, high=2.95, quantity="log floor / log err", silent=silent),
     )
 
 

@@ -33,10 +33,10 @@ def printed_knows_no_label(study: ScriptStudy, constant: float) -> Evidence:
 @CLAIMS.claim("N3", source=Source.MEASURED, wrong=0.0, uses="R4")
 def printed_leaves_wrong_labels(study: ScriptStudy, constant: float) -> Evidence:
     r"""with the printed gradient two steps do not fit the flipped labels
-    on average 54 to 58 % of the flipped labels are not fitted
+    on average 50 to 57 % of the flipped labels are not fitted
     wrong: none of the flipped labels is fitted"""
     missed = study.mean_over(True, (study.margins["printed"] <= 0).double())
-    ends = (0.54, 0.58) if constant else (1.0, 1.0)
+    ends = (0.5, 0.57) if constant else (1.0, 1.0)
     return mean_within(missed, *ends, quantity="share not fitted", level=LEVEL, silent=study.without(True))
 
 
