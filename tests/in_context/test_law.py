@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnlib.in_context.circuits import predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.bad_input import refusing, refusing_changes
 
@@ -59,6 +60,24 @@ def test_moments(convention: str) -> None:
     check(prompts.clean_target.square(), d * beta_variance)
     check(residual[:, 0] * residual[:, 1], 0.0)
     assert law.noise_variance == pytest.approx(label_variance / beta_variance)
+
+
+def test_the_dictionary_between_the_conventions() -> None:
+    """From the same normal numbers: labels and predictions sqrt(d) times, risks d times as large; the loss is the risk only in one."""
+    d, noise = 5, 0.7
+    normals = np.random.default_rng(0).standard_normal((3000, RegressionLaw(d, 6).normals_per_prompt))
+    ours, theirs = (RegressionLaw(d, 6, noise, name).from_normals(normals) for name in ("notebook", "repository"))
+    torch.testing.assert_close(ours.x, theirs.x, rtol=0, atol=0)
+    torch.testing.assert_close(ours.y, math.sqrt(d) * theirs.y)
+    heads = two_number_circuits(torch.tensor([0.3, -0.2]).double(), torch.tensor([1.5, -2.0]).double(), d)
+    guesses = predict(heads, ours), predict(heads, theirs)
+    torch.testing.assert_close(guesses[0], math.sqrt(d) * guesses[1])
+    risks = [(guess - each.clean_target).square() for guess, each in zip(guesses, (ours, theirs), strict=True)]
+    torch.testing.assert_close(risks[0], d * risks[1])
+    torch.testing.assert_close(ours.target, ours.clean_target, rtol=0, atol=0)
+    added = (guesses[1] - theirs.target).square() - risks[1]
+    assert abs(added.mean() - noise**2) < 5 * added.std() / math.sqrt(len(added))
+    assert added.mean() > 10 * added.std() / math.sqrt(len(added))
 
 
 def test_covariance_and_mean() -> None:

@@ -1,6 +1,7 @@
 """The model as written and its circuits: a loop over everything, merged = as written, and what the predictions do not depend on."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -59,6 +60,15 @@ def test_the_query_column_has_no_effect_and_no_gradient() -> None:
     torch.testing.assert_close(
         predict(Circuits(other, circuits.output_value), prompts), predict(circuits, prompts), rtol=0, atol=0
     )
+
+
+def test_the_order_of_the_examples_does_not_matter() -> None:
+    heads, prompts = initial_weights(3, 2, seed=3, runs=2), LAW.draw(5, 0)
+    usual, order = attend(heads, prompts), [4, 2, 6, 0, 1, 3, 5]
+    other = replace(prompts, x=prompts.x[:, order], y=prompts.y[:, order])
+    torch.testing.assert_close(attend(heads, other), usual, rtol=0, atol=1e-13)
+    labels_only = replace(prompts, y=prompts.y[:, order])
+    assert (attend(heads, labels_only) - usual).abs().min() > 1e-4
 
 
 def test_flat_layout() -> None:

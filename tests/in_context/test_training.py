@@ -70,6 +70,15 @@ def test_fifty_steps_are_those_of_autograd(optimiser: str, implementation: str, 
         torch.testing.assert_close(history.loss[:, k], window.mean(1).double(), rtol=100 * tolerance, atol=0)
 
 
+def test_adamw_without_decay_is_adam() -> None:
+    adam, without, decayed = (
+        train(SMALL.replace(optimiser=name, weight_decay=decay), dtype="float64", implementation="reference").weights
+        for name, decay in (("Adam", 0.0), ("AdamW", 0.0), ("AdamW", 0.01))
+    )
+    assert (without.flat() - adam.flat()).abs().max() < 1e-12
+    assert (decayed.flat() - adam.flat()).abs().max() > 1e-5
+
+
 @pytest.mark.parametrize("start", ["small_id", "small_id_qk", "oppo_small_id"])
 def test_other_starts_too(start: str) -> None:
     e = SMALL.replace(start=start, runs=1, steps=20)

@@ -202,7 +202,8 @@ class SmallStart:
     """One set of prompts, one random direction, several sizes of the start."""
 
     sizes: tuple[float, ...]
-    off: tuple[float, ...]  # off_pattern_size when the effective step reaches the mark; nan if it does not
+    off: tuple[float, ...]  # off_pattern_size when the effective step reaches the mark, or when patience ends
+    reached: bool  # the mark, from every size
     exponent: float  # predicted: 1 - log(1 + rate l_2) / log(1 + rate l_1), l from these prompts
 
     @property
@@ -231,12 +232,10 @@ def small_starts(
         n = law.d + 1
         half = (torch.randn(1, *shape, generator=generator, dtype=torch.float64) for shape in ((n, n), (n,)))
         M, V = (torch.cat([part, -part]) for part in half)
-        off = []
-        for size in sizes:
-            end, taken = descend(Circuits(size * M, size * V), there, steps=_LONGEST, rate=0.3, until=0.3)
-            off.append(off_pattern_size(end) if taken < _LONGEST else math.nan)
+        ends = [descend(Circuits(size * M, size * V), there, steps=_LONGEST, rate=0.3, until=0.3) for size in sizes]
+        off, reached = tuple(off_pattern_size(end) for end, _ in ends), all(taken < _LONGEST for _, taken in ends)
         fast, slow = _empirical_rates(there)
-        found.append(SmallStart(tuple(sizes), tuple(off), 1 - math.log1p(0.3 * slow) / math.log1p(0.3 * fast)))
+        found.append(SmallStart(tuple(sizes), off, reached, 1 - math.log1p(0.3 * slow) / math.log1p(0.3 * fast)))
     return found
 
 

@@ -50,10 +50,7 @@ VERDICTS = {
 
 
 # Claims of several parts that still give one reason for all of them.
-ONE_REASON = set(
-    "E5 I22 I23 I24 I25 I38 I41 I52 I57 I58 I63 I64 I69 I89 I97 P10 P12 P5 Q24 Q45 Q71 Q73 Q74 TS23 TS24 TS36 TS38i "
-    "TS38j TS53".split()
-)
+ONE_REASON = set("E5 P10 P12 P5 Q24 Q45 Q71 Q73 Q74 TS23 TS24 TS36 TS38i TS38j TS53".split())
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-r"""Claims I31-I39: the patterns of trained circuits, with the row and the column that pictures leave out.
+r"""Claims I22, I31, I34, I35 and I37: the patterns of trained circuits, with the row and the column that pictures leave out.
 
 Each judge takes a `CircuitStudy` and a constant (1 is the claim, `wrong` its negative control). The four patterns are named in the paper's
 abstract; the bounds are what was measured here, at the authors' setting. Runs whose active heads have one sign of $\omega$ (trapped) are
@@ -7,14 +7,13 @@ not judged for patterns: they have another one, and the page shows it.
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 
-from attnbook.in_context.circuits.study import CircuitStudy, HeadStatistics, query_weights
+from attnbook.in_context.circuits.study import STRONG, CircuitStudy, HeadStatistics, query_weights
 from attnbook.in_context.published import PUBLISHED
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, difference_within, one_more_run, stored_within
+from bookkit.rules import Evidence, NothingToMeasure, both, stored_within
 from bookkit.sharpness import Fixed
 
 CLAIMS = ClaimSet("in_context")
@@ -46,60 +45,42 @@ def _largest(name: str, *, all_heads: bool = False) -> Callable[[HeadStatistics]
     return value
 
 
-@CLAIMS.claim("I31", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", uses="I11", regime=_STORED)
-def diagonal_and_homogeneous(study: CircuitStudy, constant: float) -> Evidence:
-    r"""key-query circuits are diagonal and homogeneous
-    in the strong heads ($|\mu|>0.5$) of the stored runs the entries off the diagonal of the $d\times d$ block are 0.025 at most, the
-    standard deviation of the diagonal is 0.02 at most, and 97 % or more of the block's squared norm lie on the diagonal
-    wrong: before training"""
-    collect = _per_run if constant == 1 else _before
-    every = constant != 1
-
-    def least_share(numbers: HeadStatistics) -> torch.Tensor:
-        return numbers.diagonal_share.where(numbers.strong | every, 1.0).amin(-1)
-
-    return both(
-        stored_within(
-            collect(study, _largest("off_diagonal", all_heads=every)), high=0.025, quantity="off the diagonal"
-        ),
-        stored_within(
-            collect(study, _largest("diagonal_std", all_heads=every)), high=0.02, quantity="s.d. of the diagonal"
-        ),
-        stored_within(collect(study, least_share), low=0.97, quantity="share on the diagonal"),
-    )
-
-
-@CLAIMS.claim("I32", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", uses="I11", regime=_STORED)
-def last_entry_only(study: CircuitStudy, constant: float) -> Evidence:
-    r"""output-value circuits keep the label only
-    in the strong heads ($|\mu|>0.5$) of the stored runs the entries of $V_{1\dots d}$ are 0.1 at most, and 99 % or more of the squared norm
-    of $V$ lie in its last entry
-    wrong: before training"""
-    collect, every = (_per_run, False) if constant == 1 else (_before, True)
-
-    def least_share(numbers: HeadStatistics) -> torch.Tensor:
-        return numbers.last_share.where(numbers.strong | every, 1.0).amin(-1)
-
-    return both(
-        stored_within(collect(study, _largest("output_rest", all_heads=every)), high=0.1, quantity="rest of V"),
-        stored_within(collect(study, least_share), low=0.99, quantity="share of the last entry"),
-    )
-
-
 def _balance(numbers: HeadStatistics) -> torch.Tensor:
     return numbers.mu.sum(-1).abs() / numbers.mu.abs().sum(-1)
 
 
-@CLAIMS.claim("I33", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", uses="I32", regime=_STORED)
-def zero_sum(study: CircuitStudy, constant: float) -> Evidence:
-    r"""the μ sum to zero
-    in the stored runs with two heads or more $|\sum_h\mu_h|\le0.02\sum_h|\mu_h|$: the mean of the labels cancels
-    wrong: one head"""
-    balance = _per_run(study, _balance, least=2) if constant == 1 else _balance(study.statistics(1))
-    return stored_within(balance, high=0.02, quantity="imbalance")
+@CLAIMS.claim("I31", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", regime=_STORED)
+def pattern(study: CircuitStudy, constant: float) -> Evidence:
+    r"""trained circuits are two numbers per head
+    in the strong heads ($|\mu|>0.5$) of the stored runs the key–query circuits are diagonal and homogeneous. Entries off the diagonal of
+    the $d\times d$ block are 0.022 at most, the standard deviation of the diagonal is 0.0127 at most, and 97.5 % or more of the block's
+    squared norm lie on the diagonal. Their label row $M_{d+1,1\dots d}$ is gone: entries of 0.0054 at most. The output–value circuits keep
+    the label only: entries of $V_{1\dots d}$ are 0.072 at most, and 99.3 % or more of the squared norm of $V$ lie in its last entry. With
+    two heads or more these last entries sum to zero: $|\sum_h\mu_h|\le0.017\sum_h|\mu_h|$
+    wrong: before training"""
+    collect, every = (_per_run, False) if constant == 1 else (_before, True)
+
+    def largest(name: str, bound: float, quantity: str) -> Evidence:
+        return stored_within(collect(study, _largest(name, all_heads=every)), high=bound, quantity=quantity)
+
+    def least(name: str, bound: float, quantity: str) -> Evidence:
+        def value(numbers: HeadStatistics) -> torch.Tensor:
+            return getattr(numbers, name).where(numbers.strong | every, 1.0).amin(-1)
+
+        return stored_within(collect(study, value), low=bound, quantity=quantity)
+
+    return both(
+        largest("off_diagonal", 0.022, "off the diagonal"),
+        largest("diagonal_std", 0.0127, "s.d. of the diagonal"),
+        least("diagonal_share", 0.975, "share on the diagonal"),
+        largest("label_row", 0.0054, "label row"),
+        largest("output_rest", 0.072, "rest of V"),
+        least("last_share", 0.993, "share of the last entry"),
+        stored_within(collect(study, _balance, least=2), high=0.017, quantity="imbalance"),
+    )
 
 
-@CLAIMS.claim("I34", wrong=0.0, box="ic-start", uses="I31 I32")
+@CLAIMS.claim("I34", wrong=0.0, box="ic-start", uses="I31")
 def signs_match(study: CircuitStudy, constant: float) -> Evidence:
     r"""the signs of ω and μ agree
     each head of the stored runs with $|\mu|>0.05$ has $\operatorname{sign}\omega=\operatorname{sign}\mu$, in trapped runs too: heads that
@@ -122,7 +103,7 @@ def signs_match(study: CircuitStudy, constant: float) -> Evidence:
 def one_scale(study: CircuitStudy, constant: float) -> Evidence:
     r"""all strong heads of a run have one scale
     in the stored runs with two heads or more the $|\omega|$ of the strong heads ($|\mu|>0.5$) are nearly equal: their standard deviation
-    within a run is 10 % of their mean at most
+    within a run is 8 % of their mean at most
     wrong: |μ| in place of |ω|"""
 
     def spread(numbers: HeadStatistics) -> torch.Tensor:
@@ -131,16 +112,7 @@ def one_scale(study: CircuitStudy, constant: float) -> Evidence:
         mean = values.where(numbers.strong, 0.0).sum(-1, keepdim=True) / count
         return ((values - mean).square().where(numbers.strong, 0.0).sum(-1) / count[..., 0]).sqrt() / mean[..., 0]
 
-    return stored_within(_per_run(study, spread, least=2), high=0.1, quantity="s.d. / mean")
-
-
-@CLAIMS.claim("I36", wrong=0.0, source=Source.MEASURED, box="ic-trained-pattern", uses="I11", regime=_STORED)
-def label_row(study: CircuitStudy, constant: float) -> Evidence:
-    r"""scores do not depend on labels
-    training removes the label row $M_{d+1,1\dots d}$: in the strong heads ($|\mu|>0.5$) of the stored runs its entries are 0.01 at most
-    wrong: the last column in the place of the last row"""
-    name = "label_row" if constant == 1 else "query_column"
-    return stored_within(_per_run(study, _largest(name)), high=0.01, quantity="largest entry")
+    return stored_within(_per_run(study, spread, least=2), high=0.08, quantity="s.d. / mean")
 
 
 def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
@@ -151,13 +123,12 @@ def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
     "I37",
     wrong=0.0,
     box="ic-exact-facts",
-    uses="I12",
     violation=lambda s: "" if not any(h.experiment.weight_decay for h in s.stored.values()) else "needs weight_decay 0",
 )
 def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
     r"""the column that is never trained
     after half a million steps without weight decay the last column of every $W_Q$ equals its random start, bit by bit; the last column of
-    $M$, computed from it, is not small: in the strong heads ($|\mu|>0.5$) of the stored runs its largest entry is 0.03 or more
+    $M$, computed from it, is not small: in the strong heads ($|\mu|>0.5$) of the stored runs its largest entry is 0.06 or more
     regime: no weight decay
     wrong: the column before it; the label row"""
     column, differing, runs = (-1 if constant == 1 else -2), 0, 0
@@ -175,8 +146,8 @@ def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
         parts=(Fixed(differing == 0),),
     )
     if constant != 1:
-        return both(kept, stored_within(_per_run(study, _largest("label_row")), low=0.03, quantity="label row"))
-    return both(kept, stored_within(_per_run(study, _smallest_column), low=0.03, quantity="column of M"))
+        return both(kept, stored_within(_per_run(study, _largest("label_row")), low=0.06, quantity="label row"))
+    return both(kept, stored_within(_per_run(study, _smallest_column), low=0.06, quantity="column of M"))
 
 
 def _positive_sum(mu: torch.Tensor) -> torch.Tensor:
@@ -184,89 +155,21 @@ def _positive_sum(mu: torch.Tensor) -> torch.Tensor:
     return torch.maximum(mu.clamp_min(0).sum(-1), (-mu).clamp_min(0).sum(-1))
 
 
-def _published(study: CircuitStudy, heads: int, constant: float, level: float) -> dict[str, Evidence]:
-    numbers, free = study.statistics(heads), ~study.trapped(heads)
-    theirs = PUBLISHED[heads]
-    mu, omega = torch.tensor(theirs.mu), torch.tensor(theirs.omega)
-    pairs = {
-        "|ω|": (omega.abs()[mu.abs() > 0.5].mean().item(), numbers.mean_over("omega", numbers.strong)[free]),
-        "Σ|μ| of one sign": (_positive_sum(mu).item(), _positive_sum(numbers.mu)[free]),
-    }
-    if int(free.sum()) < 3:
-        raise NothingToMeasure(f"needs three runs with {heads} heads that are not trapped; here {int(free.sum())}")
-    return {
-        f"{name}, H = {heads}": one_more_run(ours, constant * published, half_digit=0.0, quantity=name, level=level)
-        for name, (published, ours) in pairs.items()
-    }
-
-
-@CLAIMS.claim("I38", wrong=2.0, source=Source.CODE, uses="I31 I32")
+@CLAIMS.claim("I22", wrong=(1.1, 0.9), source=Source.CODE, uses="I31", regime=_STORED)
 def published_circuits(study: CircuitStudy, constant: float) -> Evidence:
-    r"""the authors' circuits are one more draw
+    r"""the authors' circuits are those of our runs
     mean $|\omega|$ of the strong heads ($|\mu|>0.5$) and $\sum|\mu_h|$ over the heads of one sign, printed by the authors' notebook for one
-    run with 1, 2, 4 and 8 heads, agree with one more draw from the distribution of our stored runs
-    wrong: printed numbers twice as large
-    coarse: the authors printed one run for each number of heads, and ours are seven to ten, which differ by up to a tenth"""
-    shown = [heads for heads in study.heads if heads in PUBLISHED]
-    parts = {}
-    for heads in shown:
-        parts |= _published(study, heads, constant, LEVEL / (2 * len(shown)))
-    scores = {name: _score(found) for name, found in parts.items()}
-    name, worst = max(scores.items(), key=lambda item: abs(item[1]))
-    return replace(
-        both(*parts.values()),
-        predicted=f"one more draw, {len(scores)} numbers",
-        measured=f"largest |z| = {abs(worst):.2g} ({name})",
-        rule=f"|z| = |published - mean| / (s.d. of a run x sqrt(1 + 1/runs)), Student's t at the level {LEVEL:g} / {len(scores)} each",
-        numbers={f"z {name}": z for name, z in scores.items()},
-    )
-
-
-def _score(found: Evidence) -> float:
-    """Distance of a published run from our mean, in standard deviations of one more run."""
-    numbers = found.numbers
-    return (numbers["published"] - numbers["mean"]) / (numbers["standard_deviation"] * math.sqrt(1 + 1 / found.draws))
-
-
-@CLAIMS.claim("I39", wrong=1.3, source=Source.MEASURED, uses="I31", violation=lambda study: _other_setting(study))
-def live_joins_stored(study: CircuitStudy, constant: float) -> Evidence:
-    r"""the page's own training agrees with the stored ones
-    at the end of the page's short training, with other seeds, mean $|\omega|$ of the strong heads ($|\mu|>0.5$) agrees with that of the
-    stored runs at the nearest record
-    regime: the stored trainings' setting
-    wrong: stored values larger by 30 %"""
-    live, stored = study.live_omega()
-    if min(len(live), len(stored)) < 2:
-        raise NothingToMeasure(f"needs two runs on each side that are not trapped; here {len(live)} and {len(stored)}")
-    found = difference_within(live, constant * stored, 0.0, 0.0)
-    z = found.numbers["measured"] / found.numbers["standard_error"]
-    return replace(
-        found,
-        predicted=f"{constant * stored.mean().item():.3f}",
-        measured=f"{live.mean().item():.3f} +- {live.std().item() / math.sqrt(len(live)):.1g}; |z| = {abs(z):.1f}",
-        draws=len(live),
-        # float32 training: further digits depend on the processor
-        numbers={"z": round(z, 1), "live": round(live.mean().item(), 3), "stored": round(stored.mean().item(), 3)},
-    )
-
-
-def _other_setting(study: CircuitStudy) -> str:
-    mine = study.live.experiment
-    theirs = study.stored[mine.heads].experiment
-    names = (
-        "d",
-        "length",
-        "noise_std",
-        "convention",
-        "start",
-        "optimiser",
-        "learning_rate",
-        "batch",
-        "betas",
-        "eps",
-        "weight_decay",
-    )
-    other = [name for name in names if getattr(mine, name) != getattr(theirs, name)]
-    if other:
-        return f"needs the stored runs' {', '.join(other)}"
-    return "" if 1000 <= mine.steps <= theirs.steps else f"needs 1000 to {theirs.steps} steps; here {mine.steps}"
+    run with 1, 2, 4 and 8 heads, are each within 3 % of the mean of our stored runs
+    wrong: printed numbers 10 % larger; 10 % smaller"""
+    ratios = []
+    for heads in study.heads:
+        numbers, free, theirs = study.statistics(heads), ~study.trapped(heads), PUBLISHED[heads]
+        if not free.any():
+            raise NothingToMeasure(f"needs a stored run with {heads} heads that is not trapped; there is none")
+        mu, omega = torch.tensor(theirs.mu), torch.tensor(theirs.omega)
+        ratios += [
+            omega.abs()[mu.abs() > STRONG].mean() / numbers.mean_over("omega", numbers.strong)[free].mean(),
+            _positive_sum(mu) / _positive_sum(numbers.mu)[free].mean(),
+        ]
+    ratio = constant * torch.stack(ratios).double()
+    return stored_within(ratio, 0.97, 1.03, quantity="printed over ours", what="printed number")

@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from attnbook.in_context.causal import causal_attention, causal_layer, layer_of_heads, prompt_tokens
 from attnlib import checks
-from attnlib.attention import attention_weights
-from attnlib.in_context.circuits import Circuits, attention, circuits_of, predict, two_number_circuits
+from attnlib.in_context.circuits import attention, predict, two_number_circuits
 from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import Prompts, RegressionLaw
-from attnlib.in_context.model import STARTS, HeadWeights, attend, initial_weights
+from attnlib.in_context.model import STARTS, HeadWeights, initial_weights
 from attnlib.in_context.training import train
 from attnlib.kernels import prompt_stream
 from attnlib.randomness import stream
@@ -68,13 +66,6 @@ def ask_about(prompts: Prompts, index: int) -> Prompts:
     )
 
 
-@checks.checked
-def permuted(prompts: Prompts, order: Sequence[int], *, labels_only: bool = False) -> Prompts:
-    """The examples in another order; with `labels_only` the labels move and the covariates stay, which is another prompt."""
-    order = list(order)
-    return replace(prompts, x=prompts.x if labels_only else prompts.x[..., order, :], y=prompts.y[..., order])
-
-
 # --- what a prediction is worth, given the covariates ----------------------------------------------------------------------
 
 
@@ -88,47 +79,6 @@ def redraw_labels(weights: torch.Tensor, prompts: Prompts, law: RegressionLaw, c
         labels = beta @ x.T + noise
         errors.append((labels @ c - beta @ query).square().mean())
     return torch.stack(errors)
-
-
-# --- two conventions -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Conventions:
-    """The same normal numbers read in both conventions, `noise_std` = LOUD; predictions are those of two-number heads."""
-
-    d: int
-    notebook: Prompts
-    repository: Prompts
-    predictions: dict[str, torch.Tensor]  # convention -> (batches, B)
-    target_noise_std: float
-
-    def risk(self, convention: str) -> torch.Tensor:
-        """(batches,): mean squared distance to the target without noise."""
-        return (self.predictions[convention] - getattr(self, convention).clean_target).square().mean(-1)
-
-    def loss(self, convention: str) -> torch.Tensor:
-        """(batches,): mean squared distance to the target as drawn."""
-        return (self.predictions[convention] - getattr(self, convention).target).square().mean(-1)
-
-
-def compare_conventions(law: RegressionLaw, heads: Circuits, count: int, seed: int) -> Conventions:
-    """`count` prompts in each of ten batches."""
-    laws = {name: replace(law, convention=name, noise_std=LOUD) for name in ("notebook", "repository")}
-    normals = torch.as_tensor(
-        np.stack(
-            [stream(seed, "test", batch).standard_normal((count, law.normals_per_prompt)) for batch in range(_BATCHES)]
-        )
-    )
-    both = {name: each.from_normals(normals) for name, each in laws.items()}
-    guesses = {
-        name: torch.stack([predict(heads, _batch(each, b)) for b in range(_BATCHES)]) for name, each in both.items()
-    }
-    return Conventions(law.d, both["notebook"], both["repository"], guesses, laws["repository"].target_noise_std)
-
-
-def _batch(prompts: Prompts, index: int) -> Prompts:
-    return prompts.map(lambda values: values[index])
 
 
 # --- the limit of small omega ----------------------------------------------------------------------------------------------
@@ -194,28 +144,15 @@ class DataStudy:
     starts: dict[str, HeadWeights]  # by name; opposite heads only if their number is even
     before: HeadWeights  # (R, ...): the experiment's own start
     after: HeadWeights  # (R, ...): after its steps
-    gradient: torch.Tensor  # (R, H, n, n): dLoss/dW_Q at the start, on `prompts`
-    order: tuple[int, ...]  # a permutation of the examples
-    alone: torch.Tensor  # tokens of prompts made alone, from several steps and places
-    in_batch: torch.Tensor  # the same prompts as parts of their batches
-    neighbour: torch.Tensor  # the same places one step later
     moments: torch.Tensor  # (steps, 4): means of n, n^2, n^3, n^4 over the normal numbers of a step
     # sampled, formula, formula with sigma^2 for s_2; (B',) each
     identity: tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-    conventions: Conventions
     zero_risk: dict[str, torch.Tensor]  # convention -> (batches,)
     limit: Limit
-    # "once", "twice" -> (R, B): trained heads as a causal layer, softmax taken once or twice
-    causal: dict[str, torch.Tensor]
 
     @property
     def law(self) -> RegressionLaw:
         return self.experiment.law
-
-    @property
-    def models(self) -> dict[str, HeadWeights]:
-        """Every set of weights the page speaks of, by name."""
-        return {**self.starts, "trained": self.after}
 
 
 def data_study(
@@ -246,52 +183,17 @@ def data_study(
         law.d, heads, experiment.start, seed=experiment.seed, runs=experiment.runs, first_run=experiment.first_run
     )
     after = train(experiment, dtype="float64", implementation="reference").weights
-    order = stream(seed, "search").permutation(law.length)
-    places = [(step, number) for step in (0, 1, max(2, experiment.steps)) for number in (0, experiment.batch - 1)]
-    one_by_one = [training_prompt(experiment, step, number).context for step, number in places]
-    pieces = [training_batch(experiment, step).part(number, number + 1).context for step, number in places]
-    later = [training_batch(experiment, step + 1).part(number, number + 1).context for step, number in places]
-    own = circuits_of(after)[0]
-    two_numbers = two_number_circuits(own.omega, own.mu, law.d)
     return DataStudy(
         experiment=experiment,
         prompts=prompts,
         starts=starts,
         before=before,
         after=after,
-        gradient=query_gradient(before, prompts),
-        order=tuple(order.tolist()),
-        alone=torch.cat(one_by_one),
-        in_batch=torch.cat(pieces),
-        neighbour=torch.cat(later),
         moments=_moments(experiment),
         identity=_identity(law, asked, redraws, seed),
-        conventions=compare_conventions(law, two_numbers, max(2, count // 4), seed),
         zero_risk={name: _zero_risk(replace(law, convention=name), count, seed) for name in ("notebook", "repository")},
         limit=small_omega(law, max(2, count // 10), seed),
-        causal={"once": _causal(after, prompts), "twice": softmax_twice(after, prompts)},
     )
-
-
-def query_gradient(heads: HeadWeights, prompts: Prompts) -> torch.Tensor:
-    """dLoss/dW_Q (R, H, n, n) of the mean squared error on `prompts`, by automatic differentiation of the model as written."""
-    query = heads.query.clone().requires_grad_()
-    guesses = attend(replace(heads, query=query), prompts)
-    (guesses - prompts.target).square().mean(-1).sum().backward()
-    return query.grad
-
-
-def _causal(heads: HeadWeights, prompts: Prompts) -> torch.Tensor:
-    """(R, B): what the causal layer writes at the query, all tokens computed."""
-    return causal_layer(layer_of_heads(heads), prompt_tokens(prompts))[:, :, -1, 0]
-
-
-def softmax_twice(heads: HeadWeights, prompts: Prompts) -> torch.Tensor:
-    """(R, B): the same with a softmax over all tokens before the mask and another one behind it, as in the authors' causal layer."""
-    circuits, z = circuits_of(heads), prompt_tokens(prompts)
-    scores = torch.einsum("bsi,rhij,btj->rhbts", z, circuits.key_query, z)
-    weights = causal_attention(attention_weights(scores))[..., -1, :]
-    return torch.einsum("rhi,rhbs,bsi->rb", circuits.output_value, weights, z)
 
 
 def _moments(experiment: Experiment) -> torch.Tensor:

@@ -1,4 +1,4 @@
-r"""Claims I71-I74, I81-I85 and I98: causal layers and stacks, and several tasks.
+r"""Claims I73, I81-I83, I85 and I98: causal layers and stacks, and several tasks.
 
 Each judge takes a `WiderStudy` and a constant (1 is the claim, `wrong` its negative control). Of the paper only its abstract was read.
 """
@@ -11,7 +11,6 @@ import torch
 
 from attnbook.in_context.deeper_and_wider.findings import TaskFinding, WiderStudy
 from attnbook.in_context.deeper_and_wider.multi_task import separate_maps, superposed_heads
-from attnbook.in_context.deeper_and_wider.study import DEPTH_NAMES
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, both, exactly, stored_within, within
 
@@ -28,30 +27,6 @@ def _short(study: Any) -> str:
 _LONG: dict[str, Any] = {"regime": _TRAINED, "violation": _short}
 
 
-@CLAIMS.claim("I71", wrong=2.0, box="ic-exact-facts")
-def no_leak(study: WiderStudy, constant: float) -> Evidence:
-    """later tokens change nothing
-    in a causal layer with one softmax no token's weights change when later tokens do, and no token attends to a later one
-    wrong: the authors' layer, whose first token attends to all tokens"""
-    return exactly(study.causal.leak["once" if constant == 1 else "twice"], 0.0, tolerance=1e-12)
-
-
-@CLAIMS.claim(
-    "I72",
-    wrong=2.0,
-    source=Source.MEASURED,
-    box="ic-exact-facts",
-    violation=lambda s: "" if (s.setting.d, s.setting.length) == (5, 40) else "needs d = 5 and L = 40; here others",
-)
-def flat_attention(study: WiderStudy, constant: float) -> Evidence:
-    r"""a second softmax makes attention flat
-    with the authors' two softmaxes the query's weights at a random start are uniform up to a half: $0.8\le Lp_i\le1.5$ in all heads and for
-    all of twenty prompts, from at least 95 % of starts
-    regime: d = 5 and L = 40, where it was measured
-    wrong: one softmax"""
-    return within(study.causal.spread["twice" if constant == 1 else "once"], low=0.8, high=1.5, quantity="L p")
-
-
 def _median(values: torch.Tensor, low: float | None, high: float | None, quantity: str) -> Evidence:
     """Bounds on the median over starts, for what training finds from most starts but not from all. values (R,)."""
     found = stored_within(values.median().reshape(1), low, high, quantity=quantity)
@@ -60,32 +35,15 @@ def _median(values: torch.Tensor, low: float | None, high: float | None, quantit
     return replace(found, measured=shown, rule=rule, draws=len(values))
 
 
-@CLAIMS.claim("I73", wrong=2.5, source=Source.MEASURED, uses="I71", **_LONG)
+@CLAIMS.claim("I73", wrong=1.25, source=Source.MEASURED, **_LONG)
 def depth(study: WiderStudy, constant: float) -> Evidence:
-    """a second layer does not lower the risk
-    without a residual stream, after the same number of steps from the same seeds, each of the stored stacks of two layers has 1.25 times
-    the risk of one layer or more, with tied weights or not, with either mask
-    wrong: 3.1 times or more"""
+    """after the same number of steps two layers are worse than one
+    without a residual stream, after the same number of steps from the same seeds, each of the stored stacks of two layers has 1.4 times
+    the median risk of one layer or more, with tied weights or not, with either mask. All were still improving
+    wrong: 1.75 times or more"""
     one, *deeper = (risk for risk, _ in study.depth.values())
     ratios = torch.stack([risk / one.median() for risk in deeper], 1)
-    return stored_within(ratios, low=1.25 * constant, quantity="risk of two layers over one")
-
-
-@CLAIMS.claim("I74", wrong=0.0, source=Source.MEASURED, uses="I73", **_LONG)
-def tying(study: WiderStudy, constant: float) -> Evidence:
-    """tied or free weights: five starts show no difference
-    in the stored trainings the ranges of the risk of two layers with tied weights and of two with free weights overlap: the best of either
-    kind is better than the worst of the other, so that no difference is shown
-    wrong: one layer in place of the tied ones"""
-    one, free, tied = (study.depth[name][0] for name in DEPTH_NAMES[:3])
-    if constant != 1:
-        tied = one
-    ends = torch.stack([tied.min() / free.max(), free.min() / tied.max()])
-    return replace(
-        stored_within(ends[None], high=1.0, quantity="best of one kind over worst of the other"),
-        measured=f"{tied.min():.3g} to {tied.max():.3g} and {free.min():.3g} to {free.max():.3g}",
-        draws=len(tied),
-    )
+    return stored_within(ratios, low=1.4 * constant, quantity="risk of two layers over one")
 
 
 @CLAIMS.claim("I81", wrong=2.0, box="ic-multi-task", uses="I17")
@@ -108,13 +66,18 @@ def _tasks(study: WiderStudy, heads: int) -> TaskFinding:
     return next(found for found in study.tasks if found.heads == heads)
 
 
-@CLAIMS.claim("I82", wrong=1.25, source=Source.MEASURED, box="ic-multi-task", uses="I81", **_LONG)
+@CLAIMS.claim("I82", wrong=(1.25, -1.0), source=Source.MEASURED, box="ic-multi-task", uses="I81", **_LONG)
 def superposition(study: WiderStudy, constant: float) -> Evidence:
     """training finds the superposition
-    three trained heads have on two tasks a mean risk within 5 % of that of separate steps (median of the stored runs)
-    wrong: within 5 % of 1.25 times that"""
-    ratio = _tasks(study, 3).risk / (constant * study.task_separate)
-    return _median(ratio, 0.95, 1.05, "risk over separate")
+    three trained heads have on two tasks a mean risk within 5 % of that of separate steps, and four heads are little better: less risk than
+    three, by less than 5 % (medians of the stored runs)
+    wrong: within 5 % of 1.25 times that; four heads with more risk than three"""
+    times, (low, high) = max(constant, 1.0), (0.95, 1.0) if constant > 0 else (1.0, 1.05)
+    three, four = (_tasks(study, heads).risk for heads in (3, 4))
+    return both(
+        _median(three / (times * study.task_separate), 0.95, 1.05, "risk over separate"),
+        _median(four / three.median(), low, high, "four heads over three"),
+    )
 
 
 @CLAIMS.claim("I83", wrong=0.75, box="ic-multi-task", uses="I81", **_LONG)
@@ -124,15 +87,6 @@ def one_matrix(study: WiderStudy, constant: float) -> Evidence:
     wrong: the risk of two separate matrices, 0.75 times as large"""
     found = _tasks(study, 2)
     return _median(found.risk / (constant * found.best), 0.95, 1.05, "risk over best")
-
-
-@CLAIMS.claim("I84", wrong=0.1, source=Source.MEASURED, box="ic-multi-task", uses="I82", **_LONG)
-def split_up(study: WiderStudy, constant: float) -> Evidence:
-    """2N heads are little better than N + 1
-    in the stored runs on two tasks the median risk of four heads is below that of three, by less than 5 %
-    wrong: by less than half a per cent"""
-    ratio = _tasks(study, 4).risk / _tasks(study, 3).risk.median()
-    return _median(ratio, 1 - 0.05 * constant, 1.0, "four heads over three")
 
 
 @CLAIMS.claim("I85", wrong=1.3, source=Source.CODE, **_LONG)

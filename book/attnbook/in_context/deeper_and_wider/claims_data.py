@@ -1,13 +1,19 @@
-r"""Claims I75-I79, I86-I89, I96 and I97: covariates that are correlated or have a mean, and the distance from Bayes.
+r"""Claims I75, I77-I79, I86, I88, I89, I96 and I97: covariates that are correlated or have a mean, and the distance from Bayes.
 
 Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its negative control). Of the paper only its abstract was read.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from attnbook.in_context.closed_form import bayes_risk_bounds
+from attnbook.in_context.closed_form import (
+    bayes_risk_bounds,
+    best_centred_heads,
+    best_preconditioner,
+    preconditioned_gd_risk,
+)
 from attnbook.in_context.deeper_and_wider.claims import _TRAINED, _median, _short
 from attnbook.in_context.deeper_and_wider.data_findings import DataStudy
 from attnlib.in_context.law import RegressionLaw
@@ -24,27 +30,25 @@ def _anisotropic(study: DataStudy) -> str:
 _LONG_ISOTROPIC: dict[str, Any] = {"regime": _TRAINED, "violation": lambda s: _short(s) or _anisotropic(s)}
 
 
-@CLAIMS.claim("I75", wrong=0.0, source=Source.DERIVED, box="ic-step-risk ic-small-heads", uses="I17", **_LONG_ISOTROPIC)
+@CLAIMS.claim(
+    "I75", wrong=(0.0, 2.0), source=Source.DERIVED, box="ic-step-risk ic-small-heads", uses="I17", **_LONG_ISOTROPIC
+)
 def learned_preconditioner(study: DataStudy, constant: float) -> Evidence:
     r"""the heads learn the preconditioner
     $\sum_h\mu_hM_h^\top$ has, along the eigenvectors of $\Sigma$, the eigenvalues of
-    $\Gamma=[\Sigma+\frac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, each within 7 % (median of the stored runs; the abstract speaks of a form
-    of preconditioned gradient descent)
-    wrong: the identity instead of Γ"""
-    _, gamma, along = study.anisotropic.eigenvalues()
-    shape = torch.as_tensor(gamma) ** constant
-    scale = gamma.sum() / shape.sum()
-    ratio = along / (scale * shape)
-    return _median((ratio - 1).abs().amax(1), None, 0.07, "largest relative deviation")
-
-
-@CLAIMS.claim("I76", wrong=2.0, box="ic-step-risk ic-small-heads", uses="I75", **_LONG_ISOTROPIC)
-def preconditioned_risk(study: DataStudy, constant: float) -> Evidence:
-    """the heads reach the risk of the preconditioned step
-    the risk on anisotropic covariates is within 5 % of that of the best centred step with a matrix (median of the stored runs)
-    wrong: within 5 % of twice that, about the best step with one number"""
+    $\Gamma=[\Sigma+\frac{\operatorname{tr}\Sigma+s_2}{L}I]^{-1}$, each within 1.6 %. The risk on anisotropic covariates is within 5 % of
+    that of the best centred step with a matrix (medians of the stored runs; the abstract speaks of a form of preconditioned gradient
+    descent)
+    wrong: the identity instead of Γ; within 5 % of twice the risk, about the best step with one number"""
     found = study.anisotropic
-    return _median(found.risk / (constant * found.best), 0.95, 1.05, "risk over best")
+    shape_power, times = (0.0, 1.0) if constant == 0 else (1.0, constant)
+    _, gamma, along = found.eigenvalues()
+    shape = torch.as_tensor(gamma) ** shape_power
+    ratio = along / (gamma.sum() / shape.sum() * shape)
+    return both(
+        _median((ratio - 1).abs().amax(1), None, 0.016, "largest relative deviation"),
+        _median(found.risk / (times * found.best), 0.95, 1.05, "risk over best"),
+    )
 
 
 @CLAIMS.claim("I77", wrong=0.5, source=Source.MEASURED, uses="I75", **_LONG_ISOTROPIC, expected=Verdict.FAILS)
@@ -55,8 +59,7 @@ def every_head(study: DataStudy, constant: float) -> Evidence:
     wrong: a cosine of 0.5 or more"""
     found = study.anisotropic
     active = found.trained.circuits().mu[:, -1].abs() >= 0.5
-    cosines = found.head_cosines(found.gamma).masked_fill(~active, float("nan"))
-    return stored_within(cosines, low=0.99 * constant, quantity="cosine")
+    return stored_within(found.head_cosines(found.gamma), low=0.99 * constant, quantity="cosine", silent=~active)
 
 
 def _shifted(study: DataStudy) -> str:
@@ -73,17 +76,33 @@ def _shifted(study: DataStudy) -> str:
 )
 def debiasing_pays(study: DataStudy, constant: float) -> Evidence:
     """with a mean, heads are better than a step with a number, not than one with a matrix
-    on covariates of mean $m$, all entries 0.6, the risk of the trained heads is less than 0.6 times that of the best plain gradient step
-    with one number, and at least 0.5 % above that of the best plain step with a matrix, which has to know the mean (medians of the stored
-    runs; by the closed forms the best small heads have 2.5 % more there, and 0.8 % less where all entries are 1)
-    wrong: the plain step with a matrix in place of that with a number, and the centred one, without an offset, in its own"""
-    found = study.mean
+    covariates have a mean $m$ with all entries 0.6. The risk of the trained heads is less than 0.48 times that of the best plain gradient
+    step with one number. It is at least 1.5 % above that of the best plain step with a matrix, which has to know the mean (medians of the
+    stored runs). By the closed forms the best small heads have 2.5 % more than this step, and 0.8 % less where all entries are 1
+    wrong: the plain step with a matrix in place of that with a number, and the centred one, without an offset, in its own and the heads'"""
+    found, s = study.mean, study.setting
     number, rival = (
         (found.scalar_step, found.preconditioned) if constant == 1 else (found.preconditioned, found.centred)
     )
+    ratios = []
+    for entry in (s.mean, 1.0):
+        law = RegressionLaw(s.d, s.length, s.noise_std, mean=(entry,) * s.d)
+        centred = best_preconditioner(law, centred=True)
+        heads = best_centred_heads(law)[2] if constant == 1 else preconditioned_gd_risk(law, centred, centred=True)
+        ratios.append(float(heads / preconditioned_gd_risk(law, best_preconditioner(law))))
+    said = torch.tensor([1.025, 0.992], dtype=torch.float64)
     return both(
-        _median(found.risk / number, None, 0.6, "risk over the plain number's"),
-        _median(found.risk / rival, 1.005, None, "risk over the matrix's"),
+        _median(found.risk / number, None, 0.48, "risk over the plain number's"),
+        _median(found.risk / rival, 1.015, None, "risk over the matrix's"),
+        replace(
+            stored_within(
+                torch.tensor(ratios, dtype=torch.float64),
+                said - 5e-4,
+                said + 5e-4,
+                quantity="best heads over the matrix",
+            ),
+            rule="closed forms, no chance",
+        ),
     )
 
 
@@ -93,11 +112,11 @@ def debiasing_pays(study: DataStudy, constant: float) -> Evidence:
 def offset(study: DataStudy, constant: float) -> Evidence:
     r"""with a mean, the μ do not sum to zero
     on covariates with a mean, $\sum_h\mu_h$ of the trained heads is the offset $a$ that is best for small scores by the closed form, not
-    zero (within 10 %, median of the stored runs)
+    zero (within 1 %, median of the stored runs)
     wrong: a zero sum"""
     found = study.mean
     predicted = constant * found.offset
-    room = 0.1 * found.offset
+    room = 0.01 * found.offset
     return _median(found.found_offset, predicted - room, predicted + room, "sum of mu")
 
 
@@ -116,16 +135,6 @@ def published_totals(study: DataStudy, constant: float) -> Evidence:
             bayes, found.bayes_se, found.prompts, 3.405 * constant - 0.003, 3.405 * constant + 0.003, quantity="ridge"
         ),
     )
-
-
-@CLAIMS.claim("I87", wrong=10_000.0, source=Source.MEASURED, uses="I88", expected=Verdict.FAILS)
-def moderate_factor(study: DataStudy, constant: float) -> Evidence:
-    """the factor to Bayes is moderate
-    the pair's risk is at most twice the Bayes risk at the noise of this page (the abstract's words are Bayes-optimal up to a proportional
-    factor; the factor depends on the noise)
-    wrong: at most twenty thousand times"""
-    found = study.seed_noise
-    return estimate_within(found.factor, found.factor_se, found.prompts, None, 2 * constant, quantity="pair over Bayes")
 
 
 @CLAIMS.claim(
@@ -160,7 +169,7 @@ def ridge_between(study: DataStudy, constant: float) -> Evidence:
     for covariates $N(0,I)$ and every $d$, $L$ and noise the Bayes risk, in units of $s_\beta^2$, lies between $B(L+1)$ and $B(L-1)$,
     $B(\ell)=\frac12[\sqrt{(\ell-d+s_2)^2+4ds_2}-(\ell-d+s_2)]$ (six pairs of load $d/L$ and noise at $d=6$)
     wrong: between B(L + 2) and B(L)
-    coarse: two bounds are claimed, and measured in units of their distance"""
+    coarse 1, 2, 3, 4, 5, 6: two bounds are claimed, and measured in units of their distance"""
     found = study.small_loads
     low, high = found.low, found.high
     if constant != 1:
@@ -197,7 +206,7 @@ def finite_scale(study: DataStudy, constant: float) -> Evidence:
     $N=0.3\,G$, negative for the best matrix $G$
     regime: covariates that are not N(0, I)
     wrong: the formula for N(0, I), with the best matrix there, and the sign of 0.3 G in place of that of G
-    coarse: at the best matrix κω² is a small difference of two risks"""
+    coarse 1, 2: κω² is a small difference of two risks, the smallest at the best matrix"""
     found = study.scale
     short, best = found.predicted if constant == 1 else found.isotropic
     room = "order omega^4"

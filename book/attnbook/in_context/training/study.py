@@ -25,7 +25,6 @@ from attnlib.in_context.model import initial_weights
 from attnlib.in_context.risk import risk_of
 from attnlib.in_context.training import History, train
 
-_DECAYS = ("Adam", 0.0), ("AdamW", 0.0), ("AdamW", None)
 _LATE = 5  # records over which the end is averaged
 
 
@@ -253,11 +252,10 @@ class TrainingStudy:
     live: Watched
     optimisers: dict[str, Watched]  # by name, from the same starts on the same data
     sgd_start: LinearStart  # of the SGD training
-    full: dict[int, Watched]  # the stored trainings of one and of two heads
+    full: dict[int, Watched]  # the stored trainings of one and of two heads, on prompts that are the same at every seed
     # (count,): one-batch validations of the first untrapped end of the stored two-head trainings
     validations: torch.Tensor
     resumed: Resumed
-    decays: tuple[History, ...]  # a few steps of Adam, AdamW without decay, AdamW with its own decay
     starts: TrapRuns  # two heads, hundreds of starts, each with its own data
     late: Late  # the stored two-head trainings at their end
 
@@ -276,13 +274,11 @@ def training_study(experiment: Experiment) -> TrainingStudy:
     watched = {name: watch(history, seed=seed) for name, history in trained.items()}
     live, two = watched[e.optimiser], full[2]
     first = live.history.steps[live.history.steps <= max(1, e.steps // 12)]
-    short = e.replace(runs=2, steps=min(e.steps, 300), records=5)
-    adam = [short.replace(optimiser=name, weight_decay=decay) for name, decay in _DECAYS]
     return TrainingStudy(
         live, {name: watched[name] for name in OPTIMISERS}, linear_start(e.replace(optimiser="SGD"), first),
-        {heads: watch(history, every=2, seed=seed) for heads, history in full.items()},
+        {heads: watch(history, every=2) for heads, history in full.items()},
         batch_losses(average_circuits(two)[int(untrapped(two).int().argmax())], two.experiment.law, two.experiment.batch,
                      400, seed=seed, run=1),
         resume_study(e.replace(runs=1, steps=min(e.steps, 3000), records=20), 11),
-        tuple(train(each) for each in adam), stored_table().by_heads[2], late(two, seed=seed),
+        stored_table().by_heads[2], late(two, seed=seed),
     )  # fmt: skip

@@ -103,7 +103,8 @@ class TwoNumbersStudy:
     pair_risk: torch.Tensor  # (batches,): exact risk of the best pair
     one_head: History  # R trainings of a single head
     ends: tuple[EndPoints, ...]  # by falling learning rate
-    jitter: torch.Tensor  # (draws,): price of noise on a pair at FLAT_TO, see `jitter_cost`
+    cost: torch.Tensor  # (batches,): risk of a pair at FLAT_TO, with its best mu, over that of the best pair, less 1
+    jitter: torch.Tensor  # (draws,): price of noise on a pair at half of FLAT_TO, see `jitter_cost`
     flow: Flow  # of the approximate loss, from faint opposite heads
 
 
@@ -156,17 +157,23 @@ def jitter_price(law: RegressionLaw) -> float:
 
 
 def jitter_cost(law: RegressionLaw, omega: float, mu: float, *, size: float, seed: int = 0) -> torch.Tensor:
-    """Measured: added risk over mu^2 tau^2 for 120 draws of such noise, tau = `size`, each on its own prompts: (120,)."""
+    r"""Measured: added risk over mu^2 tau^2 for 120 draws of such noise, tau = `size`, each on its own prompts: (120,).
+
+    Noise and its negative act on the same prompts, so that what is linear in it cancels; and the difference of the two blocks, which is
+    what a pair feels, is scaled to its mean size, $|E_1-E_2|^2=2d^2\tau^2$. Both leave the mean as it is and take most of the spread.
+    """
     signs, d = torch.tensor([1.0, -1.0], dtype=torch.float64), law.d
     still = two_number_circuits(omega * signs, mu * signs, d)
     values = []
     for draw in range(120):
-        moved = still.key_query.clone()
-        noise = stream(seed, "noise", draw).standard_normal((2, d, d))
-        moved[:, :d, :d] += size * torch.as_tensor(noise)
-        both = Circuits(torch.stack((still.key_query, moved)), still.output_value.expand(2, 2, d + 1))
-        risk = risk_per_prompt(both, law, law.draw(600, seed, run=2 * _DENSE_RUNS + draw)).mean(-1)
-        values.append((risk[1] - risk[0]) / (mu * size) ** 2)
+        noise = torch.as_tensor(stream(seed, "noise", draw).standard_normal((2, d, d)))
+        noise *= size * math.sqrt(2) * d / (noise[0] - noise[1]).norm()
+        moved = still.key_query.expand(3, 2, d + 1, d + 1).clone()
+        moved[1, :, :d, :d] += noise
+        moved[2, :, :d, :d] -= noise
+        models = Circuits(moved, still.output_value.expand(3, 2, d + 1))
+        risk = risk_per_prompt(models, law, law.draw(600, seed, run=2 * _DENSE_RUNS + draw)).mean(-1)
+        values.append(((risk[1] + risk[2]) / 2 - risk[0]) / (mu * size) ** 2)
     return torch.stack(values)
 
 
@@ -250,15 +257,20 @@ def two_numbers_study(
     valley = pair_valley(law, math.sqrt(5 / law.d) * omegas, prompts=prompts // 2, seed=seed)
     step = law.length / (law.length + law.d + law.noise_variance)
     small, place = 0.1 * pair.omega, FLAT_TO * math.sqrt(5 / law.d)
+    there = int((valley.omega - place).abs().argmin())
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
     models = torch.tensor([pair.omega, small]), torch.tensor([pair.mu, step / (2 * small)])
     risks = reduced_risk_per_batch(*(part[:, None] * signs for part in models), law, prompts=prompts, seed=seed)
+    apart = torch.tensor([pair.omega, place]), torch.tensor([pair.mu, valley.mu[there]])
+    # Few prompts carry the difference: more of them.
+    ends = reduced_risk_per_batch(*(part[:, None] * signs for part in apart), law, prompts=4 * prompts, seed=seed)
     debiased = law.d * (1 - step * (law.length - 1) / law.length) * law.beta_std**2
     return TwoNumbersStudy(
         law, reduction, one, again, pair, valley,
         gain=debiased - risks[:, 0], narrow=(risks[:, 1] - debiased) / small**2, pair_risk=risks[:, 0],
+        cost=(ends[:, 1] - ends[:, 0]) / ends[:, 0].mean(),
         one_head=train(base.replace(heads=1, start="random", learning_rate=rates[-1])),
         ends=tuple(end_points(base.replace(heads=2, learning_rate=rate)) for rate in rates),
-        jitter=jitter_cost(law, place, step / (2 * place), size=0.04 * place, seed=seed),
+        jitter=jitter_cost(law, place / 2, step / place, size=0.02 * place, seed=seed),
         flow=gradient_flow(law, 0.02 * signs[None], 0.02 * signs[None], np.geomspace(0.1, 1e6, 225), tolerance=1e-6),
     )  # fmt: skip

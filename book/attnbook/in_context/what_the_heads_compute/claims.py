@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -29,14 +29,12 @@ from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.training import train
 from bookkit.claims import ClaimSet, Source, Verdict
 from bookkit.rules import (
-    LEVEL,
     Evidence,
     NothingToMeasure,
     agrees,
     both,
     estimate_within,
     stored_within,
-    student,
     within,
 )
 
@@ -215,38 +213,23 @@ def _model(study: EstimatorStudy) -> torch.Tensor:
     return study.heads.model.risk[study.trained_at, study.kept]
 
 
-@CLAIMS.claim("I41", wrong=2.0, box="ic-off-pattern", uses="I14", **_BOTH)
-def right_angles(study: EstimatorStudy, constant: float) -> Evidence:
-    r"""the kernel estimator is the model, up to an uncorrelated part
-    the part of the predictions due to the entries outside $(\omega_h,\mu_h)$ is uncorrelated with the error of the kernel estimator, up to
-    a term that vanishes at the best step: it raises the risk by its mean square (to 10 %), and this mean square follows from the entries
-    (to 5 %)
-    wrong: twice as much
-    coarse: the stored runs, seven, share their prompts, and the part is a hundredth of the risk"""
-    at, kept, heads = study.trained_at, study.kept, study.heads
-    added, shift = heads.off_pattern.risk[at, kept], heads.shift.risk[at, kept]
-    entries = off_pattern_parts(heads.circuits, heads.law).sum(-1)[kept]
-    return both(
-        agrees(added / shift, constant, allowance=0.1, allowance_text="second order in the scores"),
-        agrees(shift / entries, constant, allowance=0.05, allowance_text="second order in the scores"),
-    )
-
-
-@CLAIMS.claim("I42", wrong=0.0, box="ic-small-heads ic-kernel", uses="I17 I51", **_FAINT)
+@CLAIMS.claim("I42", wrong=(0.0, -1.0), box="ic-small-heads ic-kernel ic-off-pattern", uses="I17 I51", **_FAINT)
 def centred_step(study: EstimatorStudy, constant: float) -> Evidence:
     r"""two numbers per head compute a centred step
-    for each of the runs the risk of the kernel estimator at the length of training is that of the centred step of size
-    $\eta=\sum_h\omega_h\mu_h$ with offset $\sum_h\mu_h\,\bar y$, to 1 %
-    wrong: the step without centring"""
+    for each of the runs the risk of the trained heads at the length of training is that of the centred step of size
+    $\eta=\sum_h\omega_h\mu_h$ with offset $\sum_h\mu_h\,\bar y$, plus what the entries outside $(\omega_h,\mu_h)$ add by the formula, to
+    0.8 %
+    wrong: the step without centring; nothing added"""
     heads, kept = study.heads, study.kept
     step, offset = heads.circuits.effective_step[kept].numpy(), heads.circuits.mu.sum(-1)[kept].numpy()
-    exact = (
+    exact = torch.as_tensor(
         closed_form.debiased_gd_risk(heads.law, step, offset=offset)
         if constant
         else closed_form.gd_risk(heads.law, step)
     )
-    ratio = heads.kernel.risk[study.trained_at, kept] / torch.as_tensor(exact)
-    return stored_within(ratio, low=0.99, high=1.01, quantity="ratio of the risks")
+    if constant >= 0:
+        exact = exact + off_pattern_parts(heads.circuits, heads.law).sum(-1)[kept]
+    return stored_within(_model(study) / exact, low=0.992, high=1.008, quantity="ratio of the risks")
 
 
 @CLAIMS.claim("I43", wrong=0.0, source=Source.CODE, uses="I42", expected=Verdict.FAILS, **_BOTH)
@@ -260,12 +243,13 @@ def which_step(study: EstimatorStudy, constant: float) -> Evidence:
     return agrees(_model(study), float(exact), allowance=0.03 * float(exact), allowance_text="3 %")
 
 
-@CLAIMS.claim("I44", wrong=1.15, box="ic-isotropic ic-off-pattern", uses="I41 I42", **_FAINT)
+@CLAIMS.claim("I44", wrong=1.15, box="ic-isotropic ic-off-pattern", uses="I42", **_FAINT)
 def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
     r"""where the plain step becomes better
     beyond a length that follows from the weights ($\eta$, $\sum\mu_h$ and the entries outside the pattern), to 5 %, one plain step with
     $\eta=1$ has a smaller risk than the heads
-    wrong: at a length 15 % larger"""
+    wrong: at a length 15 % larger
+    coarse: seven stored runs, for which Student's t leaves nine standard errors"""
     heads, kept = study.heads, study.kept
     grid = np.unique(np.geomspace(heads.lengths[0], heads.lengths[-1], 200).astype(int))
     one = closed_form.gd_risk(heads.law, 1.0, length=grid)
@@ -279,9 +263,12 @@ def overtaking(study: EstimatorStudy, constant: float) -> Evidence:
         predicted.append(crossing(grid, risk / one))
     measured = torch.as_tensor(heads.crossings()[kept])
     predicted = constant * torch.tensor(predicted, dtype=torch.float64)
-    if measured.isnan().sum() > len(kept) - 2:
+    # Runs that are still ahead on the longest prompts are overtaken beyond them, if at all.
+    ahead = heads.model.risk[-1, kept] < float(closed_form.gd_risk(heads.law, 1.0, length=int(heads.lengths[-1])))
+    if int((~ahead).sum()) < 2:
         raise NothingToMeasure("needs two runs whose curves cross between the first and the last length")
-    return agrees(measured, predicted, allowance=0.05 * float(measured.nanmean()), allowance_text="5 %")
+    allowance = 0.05 * float(measured[~ahead].mean())
+    return agrees(measured, predicted, allowance=allowance, allowance_text="5 %", silent=ahead)
 
 
 @CLAIMS.claim("I45", wrong=1.25, box="ic-floor", uses="I51", **_BOTH)
@@ -349,36 +336,23 @@ def other_lengths(study: EstimatorStudy, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim(
-    "I48",
-    wrong=(1.5, 0.0),
-    box="ic-bayes",
-    uses="I42",
-    violation=lambda s: (
-        _one_sign(s)
-        or ("" if s.heads.law.noise_variance <= 0.01 else f"needs s2 <= 0.01; here {s.heads.law.noise_variance:.3g}")
-    ),
-)
+def _quiet(study: EstimatorStudy) -> str:
+    s2 = study.heads.law.noise_variance
+    return _one_sign(study) or ("" if s2 <= 0.01 else f"needs s2 <= 0.01; here {s2:.3g}")
+
+
+@CLAIMS.claim("I48", wrong=1.5, box="ic-bayes", uses="I42", violation=_quiet)
 def bayes_gap(study: EstimatorStudy, constant: float) -> Evidence:
     r"""the ratio to the Bayes risk
-    at small noise the heads' risk over the Bayes risk is $(d+1)(L-d-1)/(s_2(L+d))$; among the noise levels of the page the best centred
-    step has at most twice the Bayes risk at $\sigma^2\ge1$ and more than twice below
+    at small noise the heads' risk over the Bayes risk is $(d+1)(L-d-1)/(s_2(L+d))$, to 3 %
     regime: runs with heads of both signs; s2 at most 0.01
-    wrong: a ratio 1.5 times as large; the two bounds exchanged"""
-    law, noise = study.heads.law, study.noise
+    wrong: a ratio 1.5 times as large"""
+    law = study.heads.law
     d, L, s2 = law.d, law.length, law.noise_variance
     if s2 == 0 or L <= d + 1:
         raise NothingToMeasure("needs noise, and prompts longer than d + 1")
     ratio, formula = _model(study) / study.heads.bayes.risk[study.trained_at, 0], (d + 1) * (L - d - 1) / (s2 * (L + d))
-    gap = torch.as_tensor(noise.step / noise.bayes)
-    error = gap * torch.as_tensor(noise.bayes_error / noise.bayes)
-    loud = torch.as_tensor(noise.sigma2 >= 1)
-    bounds = [{"high": 2.0}, {"low": 2.0}] if constant else [{"low": 2.0}, {"high": 2.0}]
-    return both(
-        agrees(ratio, (constant or 1.0) * formula, allowance=0.03 * ratio.mean().item(), allowance_text="3 %"),
-        estimate_within(gap[loud], error[loud], study.prompts, **bounds[0], quantity="ratio at large noise"),
-        estimate_within(gap[~loud], error[~loud], study.prompts, **bounds[1], quantity="ratio at small noise"),
-    )  # fmt: skip
+    return agrees(ratio, constant * formula, allowance=0.03 * ratio.mean().item(), allowance_text="3 %")
 
 
 @CLAIMS.claim("I49", wrong=2.0, source=Source.CODE, uses="I51")
@@ -388,10 +362,9 @@ def printed_figures(study: EstimatorStudy, constant: float) -> Evidence:
     noise of the target included once, up to the sampling error of 50 000 prompts each
     wrong: noise of the target twice, as in one of its plots"""
     found = study.published
-    # Printed with three or four digits.
-    error = np.hypot(found.error, 0.0003)
-    deviation = torch.as_tensor((found.printed - found.exact - (constant - 1) * _NOISE) / error)
-    bound = student(_PRINTED_PROMPTS, LEVEL / len(deviation))
-    judged = within(deviation, low=-bound, high=bound, quantity="deviation in standard errors", share=1)
-    rule = f"each mean of {_PRINTED_PROMPTS} prompts within {bound:.3g} s.e. (Student's t)"
-    return replace(judged, rule=rule, false_alarm=LEVEL)
+    error = np.hypot(found.error, 0.0003)  # printed with three or four digits
+    expected = found.exact + (constant - 1) * _NOISE
+    ratio, relative = (torch.as_tensor(part / expected) for part in (found.printed, error))
+    return estimate_within(
+        ratio, relative, _PRINTED_PROMPTS, 1.0, 1.0, quantity="printed over exact", what="mean of prompts"
+    )
