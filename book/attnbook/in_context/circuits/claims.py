@@ -172,4 +172,4 @@ def published_circuits(study: CircuitStudy, constant: float) -> Evidence:
             _positive_sum(mu) / _positive_sum(numbers.mu)[free].mean(),
         ]
     ratio = constant * torch.stack(ratios).double()
-    return stored_within(ratio, 0.97, 1.03, quantity="printed over ours", what="printed number")
+    return stored_within(ratio, 0.97, 1.03, quantity="printed over ours")

@@ -101,7 +101,7 @@ def debiasing_pays(study: DataStudy, constant: float) -> Evidence:
                 said + 5e-4,
                 quantity="best heads over the matrix",
             ),
-            rule="closed forms, no chance",
+            rule="bound on one number, a closed form",
         ),
     )
 

@@ -63,7 +63,7 @@ def _counted(hits: Any, printed: tuple[float, float, float]) -> Evidence:
     found = share(int(hits.sum()), len(hits))
     numbers = torch.tensor([found.value, found.low, found.high], dtype=torch.float64)
     said = torch.tensor(printed, dtype=torch.float64)
-    judged = stored_within(numbers, said - 5e-4, said + 5e-4, quantity="fraction and its interval", what="fraction")
+    judged = stored_within(numbers, said - 5e-4, said + 5e-4, quantity="fraction and its interval", what="stored start")
     return replace(
         judged,
         predicted="{:.3f} [{:.3f}, {:.3f}]".format(*printed),

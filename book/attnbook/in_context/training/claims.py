@@ -69,7 +69,7 @@ def pace(study: TrainingStudy, constant: float) -> Evidence:
     for step, value in _PACE:
         at = np.mean([np.interp(math.log(step * slower), logs, row) for row in size.numpy()])
         ends = larger * (value - 0.0005), larger * (value + 0.0005)
-        parts.append(stored_within(torch.tensor([at]), *ends, quantity="mean |ω|", what="mean of the stored runs"))
+        parts.append(stored_within(torch.tensor([at]), *ends, quantity="mean |ω|"))
     return both(*parts)
 
 
@@ -104,6 +104,6 @@ def published_losses(study: TrainingStudy, constant: float) -> Evidence:
     *others, farthest = every[every.abs().argsort()]
     return both(
         stored_within(noise, 0.995, 1.005, quantity="noise of one batch over 0.276 and 0.130"),
-        stored_within(torch.stack(others).abs(), high=2.2, quantity="39 distances", what="printed loss"),
-        stored_within(farthest[None], 3.5, 3.7, quantity="the fortieth", what="printed loss"),
+        stored_within(torch.stack(others).abs(), high=2.2, quantity="39 distances"),
+        stored_within(farthest[None], 3.5, 3.7, quantity="the fortieth"),
     )

@@ -365,6 +365,4 @@ def printed_figures(study: EstimatorStudy, constant: float) -> Evidence:
     error = np.hypot(found.error, 0.0003)  # printed with three or four digits
     expected = found.exact + (constant - 1) * _NOISE
     ratio, relative = (torch.as_tensor(part / expected) for part in (found.printed, error))
-    return estimate_within(
-        ratio, relative, _PRINTED_PROMPTS, 1.0, 1.0, quantity="printed over exact", what="mean of prompts"
-    )
+    return estimate_within(ratio, relative, _PRINTED_PROMPTS, 1.0, 1.0, quantity="printed over exact")
