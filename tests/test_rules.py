@@ -22,7 +22,6 @@ from bookkit.rules import (
     mean_within,
     median_interval,
     median_within,
-    one_more_run,
     share_within,
     statistic_within,
     stored_within,
@@ -140,7 +139,6 @@ RULES = {  # each with bounds that any number meets
     "statistic_within": lambda x, **more: statistic_within(
         lambda a, b: a.nanmean() / b.mean(), x, 1 + 0 * x, **OPEN, **more
     ),
-    "one_more_run": lambda x, **more: one_more_run(x, 1.0, half_digit=9.0, quantity="x", **more),
 }
 
 
@@ -275,18 +273,6 @@ def test_the_jackknife_is_known_for_a_ratio():
     found = statistic_within(lambda a, b: b.mean() / a.mean(), x, y, low=0.0).numbers["standard_error"]
     r = y.mean() / x.mean()
     assert found == pytest.approx(((y - r * x).std() / math.sqrt(30) / x.mean()).item(), rel=0.1)
-
-
-def test_one_more_run_has_the_width_of_a_prediction_interval():
-    """scipy's t for the edge: mean 2, s.d. 1 of three runs, s.d. of one more run minus the mean sqrt(4/3)."""
-    runs = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
-    edge = stats.t.ppf(1 - LEVEL / 2, 2) * math.sqrt(4 / 3) + 0.5
-    assert one_more_run(runs, 2 + 0.999 * edge, half_digit=0.5, quantity="x").holds
-    assert not one_more_run(runs, 2 - 1.001 * edge, half_digit=0.5, quantity="x").holds
-    found = one_more_run(runs, 2.0, half_digit=0.0, quantity="x").numbers
-    assert found == pytest.approx({"published": 2.0, "mean": 2.0, "standard_deviation": 1.0})
-    with pytest.raises(NothingToMeasure, match="needs two runs or more"):
-        one_more_run(runs[:1], 2.0, half_digit=0.0, quantity="x")
 
 
 def test_bounds_on_means_that_are_known_by_their_errors():

@@ -13,7 +13,6 @@ The width of a rule follows from its level and from the number of draws:
 | two means of separate draws differ by an amount in [low, high] | `difference_within` | Welch's t |
 | a function of means lies in [low, high] | `statistic_within` | jackknife, Student's t |
 | means of which only the standard errors are at hand lie in [low, high] | `estimate_within` | Student's t, the level over their number |
-| a published number is one more draw of ours | `one_more_run` | Student's t of a prediction |
 | a draw lies inside its bounds with probability s or more | `within(share=s)` | the binomial law, exactly |
 | a probability lies in [low, high] | `share_within` | the binomial law, exactly |
 | a median over draws lies in [low, high] | `median_within` | order statistics: the binomial law with 1/2, exactly |
@@ -477,37 +476,6 @@ def estimate_within(
     each = level / len(value) / (1 if low is not None and high is not None else 2)
     parts = [Mean.of(v, e, draws, low, high, level=each) for v, e in zip(value.tolist(), error.tolist(), strict=True)]
     return Evidence(found.holds, f"{quantity} {bounds}", shown, rule, draws, found.numbers | ends, level, tuple(parts))
-
-
-def one_more_run(
-    measured: torch.Tensor,
-    published: float,
-    *,
-    half_digit: float,
-    quantity: str,
-    level: float = LEVEL,
-    silent: torch.Tensor | None = None,
-) -> Evidence:
-    r"""A published run is one more draw of the law of our runs (R,): its distance from their mean, by Student's t.
-
-    For Gaussian runs $(x-\bar m)/(s\sqrt{1+1/R})$ has Student's law with R - 1 degrees of freedom. That is the rule of a mean over
-    runs whose deviations are $\sqrt{R+1}$ times as large. `half_digit`: rounding of the printed number. Raises NothingToMeasure with
-    fewer than two runs.
-    """
-    heard = _heard(silent, measured)
-    if isinstance(heard, Evidence):
-        return heard
-    measured = measured[heard]
-    runs = len(measured)
-    if runs < 2:
-        raise NothingToMeasure(f"needs two runs or more to know their spread; here {runs}")
-    mean, spread = measured.mean(), measured.std()
-    widened = mean + (measured - mean) * math.sqrt(runs + 1)
-    found = agrees(widened, published, allowance=half_digit, level=level)
-    shown = f"{mean:.4g}, standard deviation of a run {spread:.2g}"
-    rule = f"|published - mean| <= {student(runs, level):.3g} s.d. of a run x sqrt(1 + 1/runs) (Student's t) + half a digit"
-    numbers = {"published": published, "mean": mean.item(), "standard_deviation": spread.item()}
-    return replace(found, predicted=f"{quantity} {published:.4g}", measured=shown, rule=rule, numbers=numbers)
 
 
 # --- together --------------------------------------------------------------------------------------------------------------
