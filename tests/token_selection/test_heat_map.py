@@ -22,6 +22,7 @@ from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import train
 from bookkit.claims import Verdict
+from bookkit.sharpness import NoNumber
 from tests.bad_input import refusing
 
 LAW = TokenLaw(n=10, d=7, tokens=4, signal_norm=1.0, weak_signal=0.2, noise_std=0.9, same_class_tokens=1)
@@ -298,7 +299,7 @@ def harmful(study, where):
 
 
 WORLDS = [
-    ("TS41", altered("loss", lambda x: 0.98 * x), Verdict.FAILS), ("TS42", altered("train_loss", lambda x: 0.98 * x), Verdict.FAILS),
+    ("TS42", altered("train_loss", lambda x: 0.98 * x), Verdict.FAILS),
     ("TS44", altered("clean_fitted", lambda x: 0.98 * x), Verdict.FAILS),
     ("TS47", mean_fields_attention, Verdict.HOLDS), ("TS47", lambda study: mean_fields_attention(study, 0.05), Verdict.FAILS),
     ("TS48", border(2.0), Verdict.HOLDS), ("TS48b", border(2.0), Verdict.FAILS),
@@ -343,11 +344,24 @@ def test_where_the_control_is_true_it_holds_and_the_claim_fails(study, id, world
     assert (check.evidence.holds, check.control.holds) == (False, True)
 
 
+@pytest.mark.parametrize("column", ["attention", "attention_noisy", "noisy_fitted", "train_loss", "error"])
+def test_one_value_that_is_no_number_refuses_what_reads_it(study, column):
+    """In one training set, in a cell that is strong, quiet and large: the lower, the upper and the middle row each have their judge."""
+    told = {
+        "attention": {"TS47", "TS48", "TS48b", "TS49"}, "attention_noisy": {"TS45", "TS46"},
+        "noisy_fitted": {"TS45", "TS46", "TS46b", "TS49"}, "train_loss": {"TS42", "TS43"}, "error": {"TS49"},
+    }  # fmt: skip
+    values = getattr(study.found, column).copy()
+    values[:, -1, 0] = math.nan
+    world = changed(study, **{column: values})
+    refused = {id for id in CLAIMS if any(isinstance(part, NoNumber) for part in CLAIMS[id].judge(world, 1.0).parts)}
+    assert refused == told[column]
+
+
 def test_regimes():
     weak = heat_plan([4.0, 6.0], [200, 900], law=CLAIMS_LAW, step_size=0.005, steps=20, runs=2, count=100)
     small = heat_study(heat_map(weak))
     assert {CLAIMS[name].check(small).verdict for name in ("TS42", "TS43", "TS45")} == {Verdict.OUTSIDE}
-    assert len(small.alone) == 3
 
 
 test_bad_input = refusing(

@@ -1,4 +1,4 @@
-"""TS61-TS69: invented studies break one claim each."""
+"""TS61 to TS69: invented studies break one claim each."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ def study():
 
 
 def test_ids_are_those_of_page_six():
-    assert list(CLAIMS) == [f"TS{number}" for number in range(61, 70)]
+    assert list(CLAIMS) == [f"TS{number}" for number in (61, 62, 64, 66, 68, 69)]
     assert CLAIMS.part == "token_selection"
 
 
@@ -55,21 +55,11 @@ def with_held(study, **change):
     return replace(study, held={k: [replace(run, **change) for run in runs] for k, runs in study.held.items()})
 
 
-def test_a_benign_study_would_pass_the_claim_that_fails(study):
-    assert not CLAIMS["TS63"].judge(study, 1.0).holds
-    benign = with_runs(study, test_accuracy=path(0.9, 0.88, 0.88, 0.88))
-    assert CLAIMS["TS63"].judge(benign, 1.0).holds
-    harmed = study.held[2][0].test_accuracy * torch.tensor([[1.0], [0.8]])
-    assert not CLAIMS["TS63"].judge(with_held(benign, test_accuracy=harmed), 0.0).holds
-
-
 MEMORISED = {"fit_noisy": torch.ones(2, 1)}
 CONTROLS = {
     "TS61": lambda study: with_held(with_runs(study, fit_noisy=flat(0.7)), **MEMORISED),
     "TS62": lambda study: with_runs(study, test_accuracy=path(0.9, 0.882, 0.864, 0.828)),
     "TS64": lambda study: with_runs(study, test_accuracy=path(0.95, 0.96, 0.96, 0.96), fit_noisy=flat(1.0)),
-    "TS65": lambda study: with_runs(study, test_accuracy=path(0.8, 0.9, 0.9, 0.9)),
-    "TS67": lambda study: with_runs(study, twin_distance=lambda run: run.twin_distance[:, [1, 0, 2]]),
     "TS68": lambda study: with_held(
         with_runs(study, fit_noisy=flat(0.1), test_accuracy=path(0.9, 0.9, 0.89, 0.88)), **MEMORISED
     ),
@@ -81,6 +71,15 @@ CONTROLS = {
 def test_where_the_control_is_true_it_holds_and_the_claim_fails(study, id):
     check = CLAIMS[id].check(CONTROLS[id](study))
     assert (check.evidence.holds, check.control.holds) == (False, True)
+
+
+def test_a_seed_out_of_reach_is_silent_and_a_fit_that_is_no_number_refuses(study):
+    few = replace(study, runs={n: [replace(runs[0], reach=0.5), *runs[1:]] for n, runs in study.runs.items()})
+    assert (CLAIMS["TS61"].judge(few, 1.0).draws, CLAIMS["TS61"].judge(few, 1.0).holds) == (4, True)
+    lost = with_runs(study, fit_noisy=lambda run: run.fit_noisy.where(torch.tensor(run.seed != 2), torch.nan))
+    assert not CLAIMS["TS61"].judge(lost, 1.0).holds
+    out = with_runs(lost, reach=lambda run: 0.5 if run.seed == 2 else run.reach)
+    assert CLAIMS["TS61"].judge(out, 1.0).holds
 
 
 def test_small_reach_fails_when_two_heads_memorise_or_harm(study):
@@ -105,7 +104,7 @@ def test_outside_the_regime_is_said_in_words(study):
         runs={n: runs[:2] for n, runs in study.runs.items()},
         held={k: runs[:2] for k, runs in study.held.items()},
     )
-    assert CLAIMS["TS65"].check(few).violated == "needs 4 seeds or more; here 2"
+    assert CLAIMS["TS64"].check(few).violated == "needs 4 seeds or more; here 2"
     unheld = replace(study, held={})
     assert CLAIMS["TS68"].check(unheld).verdict == Verdict.OUTSIDE
     short = replace(study, steps=90)

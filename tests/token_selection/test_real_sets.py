@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from attnbook import draws
+from attnbook.draws import Estimate
 from attnbook.token_selection.real_data import sets_study as module
 from attnbook.token_selection.real_data.causes import FEWER, MIXED, WHOLE, Causes, causes
 from attnbook.token_selection.real_data.causes_claims import CLAIMS as CAUSES
@@ -104,7 +105,7 @@ def test_statistics_are_the_stored_ones(study):
 
 
 def test_ids_are_those_of_page_seven():
-    assert list(CLAIMS) == [f"TS{number}" for number in range(71, 71 + len(CLAIMS))]
+    assert list(CLAIMS) == [f"TS{number}" for number in (71, 77, 78, 79, 81, 82)]
     assert CLAIMS.part == "token_selection"
 
 
@@ -122,8 +123,8 @@ def with_accuracy(study, key, final):
 def test_a_benign_set_would_pass_and_an_undecided_one_is_not_judged(study):
     key = "ag_news", "MiniLM"
     benign = with_accuracy(study, key, (0.85, 0.85, 0.85, 0.84))
-    assert CLAIMS["TS75"].check(benign).verdict == Verdict.HOLDS
-    assert CLAIMS["TS75"].check(study).verdict == Verdict.FAILS
+    assert CLAIMS["TS71"].check(benign).verdict == Verdict.HOLDS
+    assert CLAIMS["TS71"].check(study).verdict == Verdict.FAILS
     undecided = with_accuracy(study, key, (0.85, 0.85, 0.85, 0.84))
     cells = tuple(
         replace(
@@ -139,7 +140,7 @@ def test_a_benign_set_would_pass_and_an_undecided_one_is_not_judged(study):
     undecided = replace(
         undecided, networks={**undecided.networks, key: replace(network, table=replace(network.table, cells=cells))}
     )
-    assert CLAIMS["TS75"].check(undecided).verdict == Verdict.OUTSIDE
+    assert CLAIMS["TS71"].check(undecided).verdict == Verdict.OUTSIDE
 
 
 def test_the_other_claims_fall_with_their_numbers(study):
@@ -153,9 +154,10 @@ def test_the_other_claims_fall_with_their_numbers(study):
 
 
 def test_one_backbone_is_enough_to_be_benign(study):
-    assert CLAIMS["TS73"].check(study).verdict == Verdict.FAILS
     one = with_accuracy(study, ("pneumonia_mnist", "small ViT"), (0.85, 0.85, 0.85, 0.84))
-    assert CLAIMS["TS73"].check(one).verdict == Verdict.HOLDS
+    assert CLAIMS["TS71"].check(one).verdict == Verdict.HOLDS
+    other = with_accuracy(study, ("digits", "small ViT"), (0.85, 0.85, 0.85, 0.84))
+    assert CLAIMS["TS71"].check(other).verdict == Verdict.FAILS  # digits is none of the six
 
 
 @pytest.mark.parametrize(
@@ -164,23 +166,11 @@ def test_one_backbone_is_enough_to_be_benign(study):
 def test_published_losses_are_told_from_half_and_from_twice_as_much(study, monkeypatch, factor, holds):
     def published(data, n):
         one = published_fraction(data, n)
-        return one and replace(one, low=factor * one.low, high=factor * one.high)
+        return one and Estimate(*(factor * number for number in (one.value, one.low, one.high)))
 
     monkeypatch.setattr("attnbook.token_selection.real_data.sets_claims.published_fraction", published)
     check = CLAIMS["TS82"].check(study)
     assert [check.evidence.holds, *(control.holds for control in check.controls)] == holds
-
-
-@pytest.mark.parametrize("change", [{"signal": 0.04}, {"dimension": 5.0}])
-def test_each_half_of_the_place_on_the_phase_diagram_is_judged(study, change):
-    def moved(network):
-        frozen = tuple(
-            replace(one, **{name: by * getattr(one, name) for name, by in change.items()}) for one in network.frozen
-        )
-        return replace(network, frozen=frozen)
-
-    world = replace(study, networks={key: moved(network) for key, network in study.networks.items()})
-    assert not CLAIMS["TS80"].judge(world, 1.0).holds
 
 
 def test_losses_at_equal_fit_by_hand(study):
@@ -349,18 +339,30 @@ def test_the_interval_of_a_change_counts_the_pictures_of_each_set():
             Causes(study.networks | {("trec", WHOLE, 10.0): wrong}).change((WHOLE, 1.0), (WHOLE, 10.0))
 
 
-@pytest.mark.parametrize("claim", CAUSES.values(), ids=lambda claim: claim.id)
-def test_a_claim_is_told_from_its_control_and_from_no_change(claim):
+def test_noise_is_told_from_its_control_and_from_no_change():
     def judged(change):
         spread, names = np.linspace(-0.05, 0.05, 5), ("mnist", "pneumonia_mnist", "breast_mnist")
-        signs, ends = dict.fromkeys(names, 1) | {"cifar10": -1}, ("whole__10", "mixed__1", "fewer__1")
-        raised = {f"{data}__{end}": 0.5 + signs[data] * change + spread for data in signs for end in ends}
-        return claim.check(world(**{f"{data}__whole__1": np.full(5, 0.5) for data in signs}, **raised))
+        raised = {f"{data}__mixed__1": 0.5 + change + spread for data in names}
+        own = {f"{data}__whole__1": np.full(5, 0.5) for data in (*names, "cifar10")}
+        return CAUSES["TS84"].check(world(**own, **raised, cifar10__mixed__1=0.5 - change + spread))
 
     assert judged(0.3).evidence.holds
     assert judged(0.3).has_power
     assert not judged(0.12).evidence.holds  # the interval begins below 0.1
     assert not judged(-0.3).evidence.holds
+
+
+@pytest.mark.parametrize("id", ["TS83", "TS85"])
+@pytest.mark.parametrize("end", ["value", "low", "high"])
+def test_a_number_that_is_said_may_not_move(id, end, monkeypatch):
+    change = Causes.change
+
+    def moved(*given):
+        found = change(*given)
+        return replace(found, **{end: getattr(found, end) + 0.002})
+
+    monkeypatch.setattr(Causes, "change", moved)
+    assert CAUSES[id].check(causes()).verdict == Verdict.FAILS
 
 
 def test_tables_are_found_by_what_became_of_their_tokens(tmp_path):

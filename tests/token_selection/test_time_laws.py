@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.optimize import nnls
 from attnbook.token_selection import theory
 from attnbook.token_selection.mean_field import mean_field
 from attnbook.token_selection.setting.descent import gradient_descent
-from attnbook.token_selection.theory import benign_clock, n_d_snr_fourth, selection_time, uniform_attention_accuracy
+from attnbook.token_selection.theory import n_d_snr_fourth, selection_time, uniform_attention_accuracy
 from attnbook.token_selection.time_laws.claims import CLAIMS
 from attnbook.token_selection.time_laws.clock import Setting, clock_unit, exponents, half_times, star
 from attnbook.token_selection.time_laws.delay import (
@@ -34,7 +35,7 @@ from attnbook.token_selection.time_laws.limits import (
     last_strength,
     laws_at,
 )
-from attnbook.token_selection.time_laws.rate import distance_bound, mean_field_distance
+from attnbook.token_selection.time_laws.rate import mean_field_distance
 from attnbook.token_selection.time_laws.study import STRENGTHS, Axis, TimeStudy, clock_study, delay_study
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
@@ -42,6 +43,7 @@ from attnlib.token_selection.model import forces
 from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import train
 from bookkit.claims import Verdict
+from bookkit.sharpness import NoNumber
 from tests.bad_input import refusing
 
 CLOCK_LAW = TokenLaw(n=10, d=300, tokens=5, signal_norm=40.0, label_noise=0.2)
@@ -138,6 +140,8 @@ def test_selection_time_of_the_flow_is_that_of_plain_descent():
     step = flow.max() / 900
     path = train(draw_gram(law, 2, 2), step, 1200, record=range(0, 1200, 3))
     np.testing.assert_allclose(selection_times(path), flow, rtol=0.05)
+    finer = delay_times([law], runs=2, seed=2, largest_move=0.025).select[0]
+    np.testing.assert_allclose(finer, flow, rtol=0.03)  # the flow is resolved
     # found on the path: the fresh attention is 1/2 there
     for run in range(2):
         after = int(np.searchsorted(path.time[:, run].numpy(), flow[run]))
@@ -169,9 +173,9 @@ def test_nobody_waits_for_a_label_that_no_attention_fits():
     hopeless = (~each.any(0)).any(1).numpy()
     assert 0 < hopeless.sum() < 8
     times = fit_times([law], runs=8, seed=0, steps=5000)[0]
-    np.testing.assert_array_equal(np.isnan(times), hopeless)
+    np.testing.assert_array_equal(np.isinf(times), hopeless)
     found = delay_times([law], runs=8, seed=0, steps=3000)
-    np.testing.assert_array_equal(found.fit[0], times)
+    np.testing.assert_array_equal(found.fit[0], np.where(hopeless, np.nan, times))
     assert np.isfinite(found.select).all()
     assert found.steps[0] < 300  # not 3000: training does not go on for the labels that stay
 
@@ -321,14 +325,19 @@ def test_distance_is_that_of_plain_descent():
     assert mean_field_distance(RATE_LAW, theta, runs=2, seed=4).tolist() == pytest.approx(expected, rel=0.02)
 
 
-def test_bound_by_hand():
-    x = math.log(4 * 50**2 / 0.05)
-    values = math.sqrt(2 * x) / 10
-    reach = 1.1 / math.sqrt(2) + 2 * values
-    rate = 1.5 * reach * (1.5 + reach / 16)
-    products = 2 * math.sqrt(x / 2000) + x / 1000 + 2 * math.sqrt(0.1 * x / 2000)
-    source = 1.5 * (2 + reach / 8) * values + 5 * reach * products
-    assert distance_bound(RATE_LAW, 2.0) == pytest.approx((math.exp(2 * rate) - 1) / rate * source)
+def distance_bound(law: TokenLaw, theta: float) -> float:
+    r"""With probability 0.95 or more the distance is at most this; names as in the box `ts-rate`:
+
+    $$ \frac{e^{\Lambda\theta}-1}\Lambda\bigl[(1+r)(2+\frac{h\tilde\Gamma}8)\epsilon_\gamma+\frac{n\tilde\Gamma}2\epsilon_K\bigr] $$
+    """
+    n, d, h, N = law.n, law.d, law.head_norm * law.signal_norm, law.n * law.tokens
+    r, x = n * law.snr**2, math.log(4 * N**2 / 0.05)
+    values = law.noise_std / law.signal_norm * math.sqrt(2 * x)
+    products = 2 * math.sqrt(x / d) + 2 * x / d + 2 * math.sqrt(2 * r / n * x / d)
+    reach = (1 + law.weak_signal) / math.sqrt(2) + 2 * values
+    rate = (1 + r) * reach * (1.5 + h * reach / 16)
+    source = (1 + r) * (2 + h * reach / 8) * values + n * reach / 2 * products
+    return math.expm1(rate * theta) / rate * source
 
 
 def test_the_bound_holds_where_it_says_something():
@@ -395,18 +404,22 @@ def flat_gaps(study):
     return replace(study, late=replace(study.late, gaps=gaps.mean(1, keepdim=True).expand_as(gaps)))
 
 
-def growing(study, error=1e-5, attention=0.2):
+def growing(study, start=1.0, late=0.5, attention=0.2):
+    """The error in units of that of uniform attention: at the first moment and later."""
     seen = study.growing
-    columns = {"error": np.full_like(seen.error, error), "attention": np.full_like(seen.attention, attention)}
-    return replace(study, growing=replace(seen, **columns))
+    error = np.full_like(seen.error, late)
+    error[:, 0] = start
+    error *= 1 - uniform_attention_accuracy(seen.law)
+    return replace(study, growing=replace(seen, error=error, attention=np.full_like(seen.attention, attention)))
 
 
-def in_time(study, before=0.5, after=0.001):
-    """Labels fitted from a hundred benign clocks on, and an error that falls then."""
-    seen = study.growing
-    late = (seen.times >= 100 * benign_clock(seen.law, 1.0)) * np.ones_like(seen.error)
-    error = before + (after - before) * late
-    return replace(study, growing=replace(seen, noisy_fitted=late, clean_fitted=late, error=error))
+def attending(study, weight):
+    """The study with this mean attention of fresh samples on x_1 in all settings."""
+    clock = {
+        name: Axis(axis.values, replace(axis.found, fresh_attention=np.full_like(axis.found.tau, weight)))
+        for name, axis in study.clock.items()
+    }
+    return replace(study, clock=clock)
 
 
 def unharmed(study):
@@ -415,9 +428,11 @@ def unharmed(study):
 
 
 WORLDS = [
-    ("TS31", lambda study: replace(study, centre=replace(study.centre, law=replace(study.centre.law, signal_norm=10.0))), Verdict.OUTSIDE),
+    ("TS32", lambda study: replace(study, centre=replace(study.centre, law=replace(study.centre.law, signal_norm=10.0))), Verdict.OUTSIDE),
     *(("TS36", lambda study, wrong=wrong: misfit(study, *wrong), Verdict.FAILS) for wrong in (
-        ("noisy_fitted", 1.0), ("clean_fitted", 0.9), ("error", 0.02), ("fresh_attention", 0.3))),
+        ("noisy_fitted", 1.0), ("clean_fitted", 0.9), ("error", 0.02), ("error", [math.nan] * 3 + [0.0] * 2))),
+    ("TS36", lambda study: attending(study, 0.5), Verdict.HOLDS),
+    ("TS36", lambda study: attending(study, 0.45), Verdict.FAILS),
     ("TS38c", lambda study: sharp_with(study, lambda law: closed(law) + 0.4), Verdict.HOLDS),
     ("TS38c", lambda study: sharp_with(study, lambda law: 1.04 * closed(law)), Verdict.FAILS),
     ("TS38d", lambda study: sharp_with(study, closed), Verdict.HOLDS),
@@ -426,13 +441,11 @@ WORLDS = [
     ("TS38h", lambda study: replace(study, never=replace(study.never, attention=study.never.attention + 0.3)), Verdict.FAILS),
     ("TS38i", lambda study: apart(study, -0.5), Verdict.HOLDS),
     ("TS38i", lambda study: apart(study, -0.75), Verdict.FAILS),
-    ("TS38e", lambda study: replace(study, descent=1.06 * study.flow), Verdict.FAILS),
     ("TS39", growing, Verdict.HOLDS),
-    ("TS39", lambda study: growing(study, error=0.01), Verdict.FAILS),
+    ("TS39", lambda study: growing(study, start=3.0), Verdict.FAILS),
+    ("TS39", lambda study: growing(study, late=3.0), Verdict.FAILS),
     ("TS39", lambda study: growing(study, attention=0.4), Verdict.FAILS),
     ("TS39b", unharmed, Verdict.FAILS),
-    ("TS38j", in_time, Verdict.HOLDS),
-    ("TS38j", lambda study: in_time(study, 0.02, 0.02), Verdict.FAILS),
 ]  # fmt: skip
 
 
@@ -455,6 +468,53 @@ def test_a_judge_tells_its_worlds_apart(study, id, world, verdict):
 def test_a_control_holds_in_its_own_world_and_its_claim_does_not(study, id, world):
     check = CLAIMS[id].check(world(study))
     assert (check.evidence.holds, check.control.holds) == (False, True)
+
+
+def first_half(errors):
+    """A study of 100 training sets at the first time scale, with these errors in all of its three settings."""
+    state = {"clean_fitted": 1.0, "noisy_fitted": 0.0, "fresh_attention": 0.5}
+    columns = {name: value + 1e-3 * np.tile(np.linspace(-1, 1, 100) * (name == "fresh_attention"), (3, 1))
+               for name, value in state.items()}  # fmt: skip
+    found = SimpleNamespace(**columns, error=np.tile(errors, (3, 1)))
+    return SimpleNamespace(
+        clock={"d": SimpleNamespace(found=found)}, centre=SimpleNamespace(law=TokenLaw(10, 100, 5, 50.0))
+    )
+
+
+def test_sixty_of_a_hundred_errors_that_are_no_number_refuse_ts36():
+    errors = np.zeros(100)
+    assert CLAIMS["TS36"].judge(first_half(errors), 1.0).holds
+    errors[:60] = math.nan
+    lost = CLAIMS["TS36"].judge(first_half(errors), 1.0)
+    assert not lost.holds
+    assert [isinstance(part, NoNumber) for part in lost.parts] == [False, False, True, False]
+
+
+def test_a_label_that_nothing_fits_is_silent_and_one_that_was_not_fitted_in_time_is_not():
+    times = 1 / np.outer([1.0, 4.0, 16.0], np.linspace(1.0, 2.0, 12))
+
+    def judged(value):
+        changed = times.copy()
+        changed[1, 3] = value
+        return CLAIMS["TS37"].judge(SimpleNamespace(fit_dimensions=np.array([1, 4, 16]), fit_times=changed), 1.0)
+
+    assert judged(times[1, 3]).draws == 12
+    assert (judged(math.inf).holds, judged(math.inf).draws) == (True, 11)
+    assert not judged(math.nan).holds
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize(
+    ("id", "row", "column"),
+    [("TS39", "growing", "noisy_fitted"), ("TS39", "growing", "attention"), ("TS38h", "never", "attention"),
+     ("TS39b", "harmed", "error")],
+)  # fmt: skip
+def test_a_course_that_ends_early_refuses(study, row, id, column):
+    seen = getattr(study, row)
+    values = getattr(seen, column).copy()
+    values[2, 1:] = math.nan
+    lost = CLAIMS[id].judge(replace(study, **{row: replace(seen, **{column: values})}), 1.0)
+    assert any(isinstance(part, NoNumber) for part in lost.parts)
 
 
 CENTRE = Setting(TokenLaw(10, 100, 5, 50.0), Start(), 1e-3)

@@ -50,7 +50,7 @@ VERDICTS = {
 
 
 # Claims of several parts that still give one reason for all of them.
-ONE_REASON = set("E5 P10 P12 P5 Q24 Q45 Q71 Q73 Q74 TS23 TS24 TS36 TS38i TS38j TS53".split())
+ONE_REASON = set("E5 P10 P12 P5 Q24 Q45 Q71 Q73 Q74".split())
 
 
 # --- reading --------------------------------------------------------------------------------------------------------

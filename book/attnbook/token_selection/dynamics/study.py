@@ -7,7 +7,7 @@ Source: situations from arXiv 2409.17625 (poster) and its code; the rest derived
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,6 +22,12 @@ from attnlib.token_selection.training import Trajectory, train
 
 SITUATIONS = {"large noise": (4500, 5.0), "large signal": (1000, 100.0)}  # d, |mu|; the balanced one is the page's own
 LOGGED = (50, 99, 199, 499, 999)  # steps at which the authors' run is quoted
+# Their default run at these steps: attention of clean samples on token 0, of flipped ones on tokens 0 and 1.
+PUBLISHED_ATTENTION = (
+    (0.269, 0.633, 0.921, 0.984, 0.995),
+    (0.130, 0.158, 0.104, 0.021, 0.005),
+    (0.137, 0.153, 0.221, 0.534, 0.844),
+)
 DEFAULTS = TokenLaw(20, 2000, 8, 20.0), 5e-3, 1000  # the authors' configuration
 END_COUNT = 20_000  # fresh points at the end
 _ROWS = 26  # moments at which fresh data are drawn
@@ -45,8 +51,7 @@ class Situation:
 
 def recorded_steps(steps: int) -> list[int]:
     """Steps at which a situation is recorded: some 125 evenly spaced ones, and those at which the authors' run is quoted."""
-    twice = (2 * step for step in LOGGED)
-    return sorted({*range(0, steps + 1, max(1, steps // 125)), *(step for step in (*LOGGED, *twice) if step <= steps)})
+    return sorted({*range(0, steps + 1, max(1, steps // 125)), *(step for step in LOGGED if step <= steps)})
 
 
 def situation(
@@ -79,6 +84,10 @@ class GrowthLines:
     steps: torch.Tensor  # time, sum of step sizes
     clock: torch.Tensor  # integral of weight_scale + |p|^2
     tokens: int
+
+    def over_clean(self, values: torch.Tensor, statistic: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        """(R,): `statistic` of the values (R, n) of the clean samples of each training set."""
+        return torch.stack([statistic(row[own]) for row, own in zip(values, self.clean, strict=True)])
 
     def straightness(self, values: torch.Tensor, against: torch.Tensor) -> torch.Tensor:
         """R^2 of values against time, sample by sample: (R, n), nan for flipped samples."""

@@ -11,7 +11,7 @@ import torch
 
 from attnbook.token_selection.real_data.digits import DigitsStudy
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW
-from bookkit.claims import ClaimSet, Source, Verdict
+from bookkit.claims import ClaimSet, Source
 from bookkit.rules import SHARE, Evidence, NothingToMeasure, both, fewest_draws, within
 
 CLAIMS = ClaimSet("token_selection", Source.MEASURED)
@@ -88,7 +88,9 @@ def _of_a_seed(
     """Evidence that a number of a seed, (seeds,), lies in [low, high]; with `study`, of the seeds whose backbone reaches enough."""
     if study is not None:
         values = values.where(_reaches(study), torch.nan)
-    evidence = within(values, low, high, quantity=quantity, share=share)
+    evidence = within(
+        values, low, high, quantity=quantity, share=share, silent=None if study is None else ~_reaches(study)
+    )
     # How many of the seeds lie outside may differ between processors; on which side of the rule they are may not.
     shown = "in enough seeds" if evidence.holds else "not in enough seeds"
     rule = evidence.rule.replace("per draw", "per seed")
@@ -119,18 +121,6 @@ def loses(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(lost, "fraction of copying", 0.4 * constant, 1.2 * constant, study)
 
 
-@CLAIMS.claim("TS63", wrong=0.0, uses="TS61 TS62", expected=Verdict.FAILS, **_REGIME)
-def benign(study: DigitsStudy, constant: float) -> Evidence:
-    """overfitting is benign
-    with the wrong labels memorised, the mean accuracy lost is less than a quarter of the loss by copying, in at least 95 % of seeds
-    wrong: the same network with two free heads"""
-    if constant:
-        lost = _over_runs(study, "lost_fraction").mean(1)
-    else:
-        lost = study.held_values("lost_fraction", _fewest(study))[:, 1]
-    return _of_a_seed(lost, "fraction of copying", high=BENIGN_BELOW, study=study)
-
-
 @CLAIMS.claim("TS64", wrong=-1.0, uses="TS61", **_REGIME)
 def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
     """generalisation comes first, memorisation later
@@ -142,20 +132,6 @@ def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
     return _of_a_seed(before, "share of runs with the peak before memorisation", low=0.75, study=study)
 
 
-@CLAIMS.claim("TS65", wrong=0.0, uses="TS64", **_REGIME)
-def no_recovery(study: DigitsStudy, constant: float) -> Evidence:
-    r"""test accuracy does not recover within the horizon
-    at the horizon, test accuracy at $\eta \ge 0.2$ is still at least 8 percentage points below its largest value along training, as a mean
-    over the runs of a seed, in at least 95 % of seeds
-    wrong: the same for the clean-label baseline"""
-    levels = [e for e, eta in enumerate(study.noise_levels) if eta >= 0.2] if constant else [0]
-    if not levels:
-        raise NothingToMeasure("needs eta >= 0.2")
-    paths = torch.cat([study.values("test_accuracy", n)[:, levels] for n in _sizes(study)], 1)
-    below = (paths.amax(-1) - paths[..., -1]).mean(1)
-    return _of_a_seed(below, "accuracy below the peak", low=0.08, study=study)
-
-
 @CLAIMS.claim("TS66", wrong=0.5, **_HELD)
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     """reach bounds the fraction of wrong labels that is memorised
@@ -165,17 +141,6 @@ def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     fit = torch.stack([study.held_values("fit_noisy", k)[:, 1, -1] for k in study.free], 1)
     reach = torch.stack([study.held_values("reach", k) for k in study.free], 1)
     return _of_a_seed((fit - constant * reach).amax(1), "largest fit - reach", high=0.15)
-
-
-@CLAIMS.claim("TS67", wrong=-1.0, uses="TS61", **_REGIME)
-def attention_moves(study: DigitsStudy, constant: float) -> Evidence:
-    """wrong labels change the attention of their own samples most
-    the total variation distance from the attention of the clean-label baseline is larger for training samples with a wrong label than for
-    the other training samples, by 0.03 or more, as a mean over the runs of a seed, in at least 95 % of seeds
-    wrong: larger for the other training samples"""
-    distance = _over_runs(study, "twin_distance")
-    further = constant * (distance[..., 0] - distance[..., 1]).mean(1)
-    return _of_a_seed(further, "flipped above clean", low=0.03, study=study)
 
 
 @CLAIMS.claim("TS68", wrong=0.0, uses="TS66", **_HELD)

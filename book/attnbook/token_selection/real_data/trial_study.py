@@ -70,9 +70,9 @@ def trial_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
     return tuple(sorted(found, key=lambda one: (order[one.data], one.backbone, one.way != OURS, one.n)))
 
 
-def strong(study: Sequence[Tried], data: str) -> tuple[Tried, ...]:
-    """The rows of a set on pretrained backbones of the trial whose wrong labels are fitted."""
-    rows = [one for one in study if one.data == data and one.backbone in _FIXED.values()]
+def strong(study: Sequence[Tried]) -> tuple[Tried, ...]:
+    """The rows on pretrained backbones of the trial whose wrong labels are fitted."""
+    rows = [one for one in study if one.backbone in _FIXED.values()]
     return tuple(one for one in rows if one.judged.fit.low >= FITTED and math.isfinite(one.judged.fraction.value))
 
 

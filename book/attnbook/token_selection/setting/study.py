@@ -15,7 +15,6 @@ from attnbook.token_selection.setting.three_lines import (
     force_at_gap,
     long_run,
     naive_forces,
-    one_line,
     three_lines,
 )
 from attnlib import checks
@@ -26,6 +25,7 @@ from attnlib.token_selection.training import Trajectory, train
 
 LONG_D = 64_000  # dimension of the runs over many decades of time
 WRONG = 1.1  # factor on the dimension of the negative control
+_POINTS = 20_000  # fresh points of a run
 _DRAWS_APART = 1_000_000  # run numbers of the drawn Grams start here: other streams than those of the dense draws
 
 
@@ -98,6 +98,20 @@ class LawComparison:
     def draws(self) -> int:
         return next(iter(self.dense.values())).shape[0]
 
+    def moments(self, *, wrong: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+        """(draws, 2 S + 2) of dense and of drawn values: S statistics in units of the dense draws, the squares of their deviations from
+        their own mean, and those of the sum and of the alternating sum of all."""
+        other = self.drawn_wrong if wrong else self.drawn
+        units = {name: values.std() for name, values in self.dense.items()}
+        signs = torch.ones(len(units), 2, dtype=torch.float64)
+        signs[1::2, 1] = -1
+        found = []
+        for draws in (self.dense, other):
+            values = torch.stack([draws[name] / unit for name, unit in units.items()], 1)
+            away = values - values.mean(0)
+            found.append(torch.cat([values, away**2, (away @ signs) ** 2], 1))
+        return found[0], found[1]
+
     def z_scores(self, *, wrong: bool = False) -> dict[str, float]:
         """Difference of the two means over its standard error, by statistic."""
         other = self.drawn_wrong if wrong else self.drawn
@@ -147,11 +161,10 @@ class SettingStudy:
     law: TokenLaw
     zero_prompt: Comparison
     gaussian_prompt: Comparison
-    # "p", "W" -> dense, and the scores of the one-line rule (S, R, n, T)
-    only: dict[str, tuple[Trajectory, torch.Tensor]]
     sampling: LawComparison
     signal_norms: torch.Tensor  # (norms,)
-    uniform_accuracy: torch.Tensor  # (runs, norms)
+    uniform_accuracy: torch.Tensor  # (runs, norms), each of `uniform_count` points
+    uniform_count: int
     selected_loss: torch.Tensor  # (runs,): loss of fresh points when all attention is on the relevant token
     gaps: torch.Tensor  # (points,)
     force: dict[str, tuple[torch.Tensor, torch.Tensor]]  # "stable", "naive" -> computed and exact force, (points,) each
@@ -187,11 +200,6 @@ def setting_study(
     alpha = checks.positive_number("step_size", step_size) * law.d / dense_d
     dense_law = replace(law, d=checks.whole_number("dense_d", dense_d, at_least=3))
     zero, gaussian = Start(), Start(prompt_scale=1.0)
-    only = {}
-    for trained in ("p", "W"):
-        sample = dense_law.draw(seed, 1)
-        dense = gradient_descent(sample, gaussian, alpha, 100, trained=trained)
-        only[trained] = dense, one_line(gram_of(sample, gaussian), alpha, 100, trained)
     small = TokenLaw(4, 60, 5, 6.0, law.weak_signal, law.noise_std, 0.5)
     both = {"stable": forces, "naive": naive_forces}
     gaps = torch.linspace(0, 600, 1201, dtype=torch.float64)
@@ -199,16 +207,16 @@ def setting_study(
     norms = torch.tensor([1.0, 2, 4, 6, 8, 12, 20], dtype=torch.float64)
     selected = []
     for run in range(5):
-        points, labels = replace(law, d=3).draw_fresh(20_000, seed, run=run)
+        points, labels = replace(law, d=3).draw_fresh(_POINTS, seed, run=run)
         selected.append(torch.nn.functional.softplus(-labels * (points[:, 0] @ replace(law, d=3).head())).mean())
     return SettingStudy(
         law,
         compare_recursion(dense_law, zero, alpha, steps, runs, seed, name="prompt zero"),
         compare_recursion(dense_law, gaussian, alpha, steps, runs, seed, name="prompt Gaussian"),
-        only,
         compare_sampling(small, gaussian, 0.2, 60, draws, seed),
         norms,
-        uniform_accuracy_measured(law, norms.tolist(), 20_000, 5, seed),
+        uniform_accuracy_measured(law, norms.tolist(), _POINTS, 5, seed),
+        _POINTS,
         torch.stack(selected),
         gaps,
         {name: force_at_gap(gaps, law.tokens, force) for name, force in both.items()},

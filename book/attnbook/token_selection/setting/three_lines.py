@@ -3,8 +3,8 @@ r"""The recursion of Part II as it is written on paper, for reading and for comp
 $$ z \leftarrow z + \alpha Hc + \alpha(\pi+\alpha\beta)Kc, \qquad H \leftarrow H + \alpha(zk^\top + kz^\top) + \alpha^2\pi kk^\top,
    \qquad \pi \leftarrow \pi + 2\alpha\beta + \alpha^2c^\top Hc, $$
 
-with $k = Kc$ and $\beta = c^\top z$, all from the old values. Also here: the same with one parameter held fixed, and the force
-computed the obvious way, which loses its digits when attention saturates. Source: derived in the theory chapter of Part II.
+with $k = Kc$ and $\beta = c^\top z$, all from the old values. Also here: the force computed the obvious way, which loses its digits
+when attention saturates. Source: derived in the theory chapter of Part II.
 """
 
 from collections.abc import Callable
@@ -110,24 +110,6 @@ def long_run(gram: Gram, force: Force, *, steps: int, largest_move: float = 0.1,
         state.step(c, alpha, alpha)
         time = time + alpha
     return LongRun(*(torch.stack(column) for column in zip(*rows, strict=True)))
-
-
-def one_line(gram: Gram, step_size: float, steps: int, trained: str) -> torch.Tensor:
-    """Scores (steps + 1, R, n, T) when only p moves, z <- z + alpha H_0 c, or only W, z <- z + alpha |p_0|^2 K c.
-
-    Args: as `three_lines`; trained: "p" or "W". Raises ValueError for a bad argument.
-    """
-    alpha, steps = checks.positive_number("step_size", step_size), checks.whole_number("steps", steps, at_least=0)
-    N, shape = gram.kernel.shape[2], (gram.runs, gram.law.n, gram.law.tokens)
-    pi = gram.prompt_norm_squared[:, None, None]
-    matrix = gram.weighted[:, :N] if checks.one_of("trained", trained, ("p", "W")) == "p" else pi * gram.kernel[:, :N]
-    z = gram.scores[:, :N, None]
-    path = [z.view(shape)]
-    for _ in range(steps):
-        c = forces(z.view(shape), gram.head_scores, gram.labels.observed).view(gram.runs, N, 1)
-        z = z + alpha * (matrix @ c)
-        path.append(z.view(shape))
-    return torch.stack(path)
 
 
 def force_at_gap(gaps: torch.Tensor, tokens: int, force: Force = forces) -> tuple[torch.Tensor, torch.Tensor]:

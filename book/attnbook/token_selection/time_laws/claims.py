@@ -1,17 +1,19 @@
-r"""Claims TS31-TS39b: the two time scales of the theorem, the exponential between them, and what accuracy shows of it.
+r"""Claims TS32-TS39b: the two time scales of the theorem, the exponential between them, and what accuracy shows of it.
 
 Exponents are means over training sets. Bounds speak of a random training set: each holds with probability .95 or more.
 """
 
+import math
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import torch
 
+from attnbook.token_selection.fresh_selection import hard_selection
 from attnbook.token_selection.theory import (
-    benign_clock,
     first_half_constant,
+    first_half_time,
     late_discrimination,
     n_d_snr_fourth,
     n_snr_squared,
@@ -19,7 +21,7 @@ from attnbook.token_selection.theory import (
     selection_time,
     uniform_attention_accuracy,
 )
-from attnbook.token_selection.time_laws.clock import exponents
+from attnbook.token_selection.time_laws.clock import Setting, clock_unit, exponents
 from attnbook.token_selection.time_laws.delay import Delays
 from attnbook.token_selection.time_laws.limits import (
     critical_discrimination,
@@ -27,11 +29,10 @@ from attnbook.token_selection.time_laws.limits import (
     gap_differences,
     local_slopes,
 )
-from attnbook.token_selection.time_laws.rate import distance_bound
-from attnbook.token_selection.time_laws.study import THETA, TimeStudy
+from attnbook.token_selection.time_laws.study import TimeStudy
 from attnlib.token_selection.law import TokenLaw
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, agrees, both, within
+from bookkit.rules import Evidence, agrees, both, mean_within, within
 
 CLAIMS = ClaimSet("token_selection")
 BESIDE = ("prompt_scale", "head_scale")  # axes along which the unit of time is not the theorem's alone
@@ -64,111 +65,103 @@ def _exponent(study: TimeStudy, name: str, expected: float, allowance: float) ->
     )
 
 
-@CLAIMS.claim("TS31", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
-def clock_step_size(study: TimeStudy, constant: float) -> Evidence:
-    r"""first time scale: step size
-    the number of steps $\tau_{1/2}$ until clean training samples give half of their attention to $x_1$ is proportional to $\alpha^{-1}$
-    wrong: exponent -1/2"""
-    return _exponent(study, "step_size", -1.0 * constant, 0.01)
-
-
 @CLAIMS.claim("TS32", wrong=1.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
-def clock_signal(study: TimeStudy, constant: float) -> Evidence:
-    r"""first time scale: norms of the signal and of the head
-    the $\tau_{1/2}$ of TS31 is proportional to $|\mu|^{-2}$ when $|\nu| = 1/|\mu|$; and at fixed $|\mu|$ to $|\nu|^{-1}$, once the loss's
-    slope is divided out, that is $\tau_{1/2}/\mathcal C(h)$ with $h=|\nu||\mu|$ from a quarter to two and the constant
-    $\mathcal C$ of the orthogonal-noise limit. Together: $|\nu|^{-1}|\mu|^{-3}$
-    wrong: exponents -3 and -3/2"""
+def clock_powers(study: TimeStudy, constant: float) -> Evidence:
+    r"""first time scale: powers of the step size, of the two norms and of the start
+    the number of steps $\tau_{1/2}$ until clean training samples give half of their attention to $x_1$ is proportional to $\alpha^{-1}$; to
+    $|\mu|^{-2}$ when $|\nu| = 1/|\mu|$; at fixed $|\mu|$ to $|\nu|^{-1}$, once the loss's slope is divided out, that is
+    $\tau_{1/2}/\mathcal C(h)$ with $h=|\nu||\mu|$ from a quarter to two and the constant $\mathcal C$ of the orthogonal-noise limit; and
+    from $p_0=0$ to $(\sigma_w^2d)^{-1}$. The mean exponents are these up to 0.01, 0.08, 0.05 and 0.02. Together:
+    $\alpha^{-1}|\nu|^{-1}|\mu|^{-3}$
+    wrong: exponents half as large again"""
     axis = study.clock["head_scale"]
     slope = np.array([[first_half_constant(s.law)] for s in axis.found.settings])
     alone = agrees(
-        _t(exponents(axis.values, axis.found.tau / slope)),
-        -constant,
-        allowance=0.05,
-        allowance_text="leading order",
-        level=1e-5,
+        _t(exponents(axis.values, axis.found.tau / slope)), -constant, allowance=0.05, allowance_text="leading order"
     )
-    return both(_exponent(study, "signal_norm", -2.0 * constant, 0.08), alone)
-
-
-@CLAIMS.claim("TS33", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
-def clock_start(study: TimeStudy, constant: float) -> Evidence:
-    r"""first time scale: variance of the start
-    from $p_0 = 0$, the $\tau_{1/2}$ of TS31 is proportional to $(\sigma_w^2 d)^{-1}$
-    wrong: exponent -1/2"""
-    return _exponent(study, "weight_scale", -1.0 * constant, 0.02)
+    return both(
+        _exponent(study, "step_size", -constant, 0.01),
+        _exponent(study, "signal_norm", -2 * constant, 0.08),
+        alone,
+        _exponent(study, "weight_scale", -constant, 0.02),
+    )
 
 
 @CLAIMS.claim("TS34", wrong=0.5, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS11 TS14", **_STRONG)
 def clock_dimension(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: dimension
-    the $\tau_{1/2}$ of TS31 is proportional to $d^{-1}$ at fixed $\sigma_w^2$, and does not depend on $d$ at fixed $\sigma_w^2 d$
+    the $\tau_{1/2}$ of TS32 is proportional to $d^{-1}$ at fixed $\sigma_w^2$, and does not depend on $d$ at fixed $\sigma_w^2 d$
     wrong: exponents -1/2 and +1/2"""
     fixed = _exponent(study, "d at fixed variance", -1.0 * constant, 0.06)
     return both(fixed, _exponent(study, "d", 1.0 - constant, 0.08))
 
 
-@CLAIMS.claim(
-    "TS35", wrong=0.0, source=Source.MEASURED, box="ts-paper-main ts-first-half", uses="TS32 TS33 TS34", **_STRONG
-)
+@cache
+def _predicted_half(setting: Setting) -> float:
+    return first_half_time(setting.law, setting.step_size, weight_scale=setting.start.weight_scale)
+
+
+@CLAIMS.claim("TS35", wrong=0.0, box="ts-paper-main ts-first-half ts-mean-field", uses="TS32 TS34", **_STRONG)
 def clock_unit_holds(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: one unit for all settings
-    from $p_0 = 0$, the product $\tau_{1/2}\,\alpha|\nu||\mu|^3 d\sigma_w^2$ of a training set, with the $\tau_{1/2}$ of TS31, varies by at
-    most a factor 1.5 over all settings of the page with $|\nu||\mu|=1$, while $\tau_{1/2}$ varies by more than a factor 20: each in at
-    least 95 % of training sets
+    from $p_0 = 0$, over all settings of the page with $|\nu||\mu|=1$, the product $\tau_{1/2}\,\alpha|\nu||\mu|^3 d\sigma_w^2$ of a
+    training set, with the $\tau_{1/2}$ of TS32, varies by a factor little above 1, and $\tau_{1/2}$ itself by a factor of some fifty: on
+    average over training sets both factors are those of the orthogonal-noise prediction, 1.23 and 57 at the page's sizes, up to 0.07 and
+    2.5
     wrong: number of steps and product exchanged"""
     found = [axis.found for name, axis in study.clock.items() if name not in BESIDE]
-    scaled = np.concatenate([f.in_units for f in found])
+    units = np.array([clock_unit(s) for f in found for s in f.settings])
+    predicted = np.array([_predicted_half(s) for f in found for s in f.settings])
     steps = np.concatenate([f.tau for f in found])
+    pairs = [(steps / units[:, None], predicted / units), (steps, predicted)]
     if not constant:
-        scaled, steps = steps, scaled
-    spread = _t(scaled.max(0) / scaled.min(0))
+        pairs = [(pairs[1][0], pairs[0][1]), (pairs[0][0], pairs[1][1])]
     return both(
-        within(spread, high=1.5, quantity="largest over smallest, in units"),
-        within(_t(steps.max(0) / steps.min(0)), low=20.0, quantity="largest over smallest, in steps"),
+        *(
+            agrees(_t(tau.max(0) / tau.min(0)), one.max() / one.min(), allowance=allowance, allowance_text="own noise")
+            for (tau, one), allowance in zip(pairs, (0.07, 2.5), strict=True)
+        )
     )
 
 
 @CLAIMS.claim("TS35b", wrong=0.0, box="ts-random-prompt", uses="TS35", **_STRONG)
 def clock_prompt(study: TimeStudy, constant: float) -> Evidence:
     r"""first time scale: with a Gaussian start of p the variances add up
-    for $\sigma_p^2/\sigma_w^2 = \tfrac14 \dots 16$ the product $\tau_{1/2}\,\alpha|\nu||\mu|^3 (\sigma_w^2 + \sigma_p^2) d$ of a training
-    set, with the $\tau_{1/2}$ of TS31, varies by at most a factor 1.7, in at least 95 % of training sets; the theorem's maximum of the two
-    variances has the same order as this sum
+    of the products $\tau_{1/2}\,\alpha|\nu||\mu|^3 (\sigma_w^2 + \sigma_p^2) d$ of a training set, with the $\tau_{1/2}$ of TS32, that at
+    $\sigma_p^2=\sigma_w^2$ is the geometric mean of those at $\sigma_p^2/\sigma_w^2=\tfrac14$ and 4, on average up to 1 %; with the
+    maximum of the two variances, of the same order, in place of their sum it would be 0.63 times that mean
     wrong: the maximum instead of the sum"""
     found = study.clock["prompt_scale"].found
     scales = np.array([(s.start.weight_scale, s.start.prompt_scale) for s in found.settings])
-    unit = (scales.sum(1) if constant else scales.max(1)) / scales.max(1)
-    scaled = found.in_units * unit[:, None]
-    return within(_t(scaled.max(0) / scaled.min(0)), high=1.7, quantity="largest over smallest, in units")
+    less, equal, more = (found.tau * (scales.sum(1) if constant else scales.max(1))[:, None])[:3]
+    return agrees(_t(equal / np.sqrt(less * more)), 1.0, allowance=0.01, allowance_text="leading order in d")
 
 
-@CLAIMS.claim("TS36", wrong=0.0, source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS15", **_STRONG)
+@CLAIMS.claim("TS36", wrong=(0.0, -1.0), source=Source.PAPER, box="ts-paper-main ts-first-half", uses="TS15", **_STRONG)
 def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
     r"""not overfitting: the state of the model at the first time scale
-    at the time $\tau_{1/2}$ of TS31, in all settings of the page with $p_0=0$ and $|\nu||\mu|=1$, every clean sample of a training set is
-    fitted, no flipped one is, and the clean error is below 1 %. All of this holds before training as well, because of the fixed head. What
-    training adds is that fresh samples give 0.4 to 0.6 of their attention to $x_1$ (this book's addition: the paper's event is the first
-    three). Each of these holds in at least 95 % of training sets
-    wrong: attention at most 0.1 from 1/T, as before training
-    coarse: the error itself is below one in a million"""
+    at the time $\tau_{1/2}$ of TS32, in all settings of the page with $p_0=0$ and $|\nu||\mu|=1$, every clean sample of a training set is
+    fitted, no flipped one is, and the clean error is below 1 %: each in at least 95 % of training sets. All three hold before training as
+    well, because of the fixed head. What training adds is attention, on fresh samples too (this book's addition): they give half of it to
+    $x_1$, as a mean over settings and training sets, up to 0.02
+    wrong: attention 1/T, as before training; and clean and flipped samples exchanged
+    coarse 3: the paper's event asks for a small error; at this strength it is below $10^{-100}$, before training too"""
     found = [axis.found for name, axis in study.clock.items() if name not in BESIDE]
     names = ("clean_fitted", "noisy_fitted", "error", "fresh_attention")
     clean, noisy, error, attention = (_t(np.concatenate([getattr(f, name) for f in found])).T for name in names)
-    uniform = 1 / study.centre.law.tokens
-    low, high = (0.4, 0.6) if constant else (uniform - 0.1, uniform + 0.1)
-    parts = (
+    if constant < 0:
+        clean, noisy = noisy, clean
+    return both(
         within(clean, low=1.0, quantity="clean fitted"),
         within(noisy, high=0.0, quantity="flipped fitted"),
         within(error, high=0.01, quantity="fresh error"),
-        within(attention, low, high, quantity="fresh attention on x_1"),
+        agrees(
+            attention.mean(1),
+            0.5 if constant else 1 / study.centre.law.tokens,
+            allowance=0.02,
+            allowance_text="fresh samples lag behind training samples",
+        ),
     )
-    worst = error.max().item()
-    shown = f"clean >= {clean.min().item():.3g}, flipped <= {noisy.max().item():.3g}, error " + (
-        f"<= {worst:.1g}" if worst > 1e-6 else "< 1e-6"
-    )
-    shown += f", fresh attention {attention.min().item():.2f} to {attention.max().item():.2f}"
-    return replace(both(*parts), measured=f"{shown}, in {clean.numel()} trainings")
 
 
 # --- overfitting, and the delay ----------------------------------------------------------------------------------------------
@@ -178,10 +171,12 @@ def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
 def overfitting_time(study: TimeStudy, constant: float) -> Evidence:
     r"""second time scale: time to fit every label
     for $1/(n\,\mathrm{SNR}^2) \ge 1$, at fixed $\sigma_w^2 d$ and $|\mu|$, all labels are fitted at a time proportional to $d^{-1}$; the
-    exponent is -1 up to 0.35 in at least 95 % of the training sets whose labels can all be fitted
+    exponent is -1 up to 0.2 in at least 95 % of the training sets whose labels can all be fitted
     wrong: exponent -1/2"""
-    slopes = _t(exponents(study.fit_dimensions, study.fit_times))
-    return within(slopes, -constant - 0.35, -constant + 0.35, quantity="exponent")
+    never = np.isinf(study.fit_times)  # a label that no attention fits
+    slopes = _t(exponents(study.fit_dimensions, np.where(never, 1.0, study.fit_times)))
+    bounds = -constant - 0.2, -constant + 0.2
+    return within(slopes, *bounds, quantity="exponent", silent=torch.as_tensor(never.any(0)))
 
 
 @cache
@@ -194,7 +189,7 @@ def _closed(delays: Delays) -> torch.Tensor:
     return _t([_closed_log(law) for law in delays.laws])
 
 
-@CLAIMS.claim("TS38", wrong=0.0, box="ts-delay", uses="TS11 TS14 TS38e")
+@CLAIMS.claim("TS38", wrong=0.0, box="ts-delay", uses="TS11 TS14")
 def delay_is_exponential(study: TimeStudy, constant: float) -> Evidence:
     r"""the delay is exponential
     let $t_{\rm sel}$ be the time at which the mean attention of fresh samples on $x_1$ is one half. At fixed, large $n\,d\,\mathrm{SNR}^4$,
@@ -237,12 +232,17 @@ def constant_of_theory(study: TimeStudy, constant: float) -> Evidence:
 @CLAIMS.claim("TS38d", wrong=0.0, box="ts-delay ts-late-gaps", uses="TS38 ts-length ts-fresh-attention")
 def delay_of_theory(study: TimeStudy, constant: float) -> Evidence:
     r"""the closed form gives the delay without a fitted number
-    at fixed, large $n\,d\,\mathrm{SNR}^4$, for $1/(n\,\mathrm{SNR}^2)=2$, 4 and 8 and four pairs of $T$ and $\eta$, $\log t_{\rm sel}$
-    (TS38) of a training set equals that of the closed form up to 0.25, a factor 1.3 in time, in at least 95 % of training sets
+    at fixed, large $n\,d\,\mathrm{SNR}^4$, for $1/(n\,\mathrm{SNR}^2)=2$, 4 and 8 and four pairs of $T$ and $\eta$, where $\log t_{\rm
+    sel}$ (TS38) is up to 45, $t_{\rm sel}$ is that of the closed form to a factor 1.28 in at least 95 % of training sets; and the mean
+    over all of the difference of the logarithms is 0 up to 0.02
     wrong: all late gaps taken equal"""
     equal = [(1 - constant) * _t([gap_differences(law) for law in d.laws]) for d in study.sharp]
     off = [_t(np.log(d.select)) - (_closed(d) - e)[:, None] for d, e in zip(study.sharp, equal, strict=True)]
-    return within(torch.cat(off).T, -0.25, 0.25, quantity="log t_sel less the closed form's")
+    apart = torch.cat(off).T
+    return both(
+        within(apart.exp(), 1 / 1.28, 1.28, quantity="t_sel over the closed form's"),
+        agrees(apart.mean(1), 0.0, allowance=0.02, allowance_text="leading order"),
+    )
 
 
 @CLAIMS.claim("TS38f", wrong=0.0, box="ts-delay-finite")
@@ -273,12 +273,12 @@ def gaps_of_the_svm(study: TimeStudy, constant: float) -> Evidence:
     r"""late gaps are those of the attention-SVM
     if $p$ alone is trained to $\theta=\alpha\tau=e^{20}$ at $1/(n\,\mathrm{SNR}^2)=2$, the gaps of a training set are
     $\log\theta+\log(f_j/\beta_j)$, with the dual variables $\beta_j$ of the hard-margin problem of that set and the coefficients $f_j$ of
-    the late forces, up to a root mean square of 0.05, in at least 95 % of training sets
+    the late forces: every gap of a training set, about 30, to 0.05 %, in at least 95 % of training sets
     regime: every sample has selected its best token and every $\beta_j>0$
     wrong: all gaps equal to their mean"""
     late = study.late
     expected = late.predicted if constant else late.gaps.mean(1, keepdim=True)
-    return within((late.gaps - expected).square().mean(1).sqrt(), high=0.05, quantity="r.m.s. over gaps")
+    return within(late.gaps / expected, 0.9995, 1.0005, quantity="gap over prediction")
 
 
 @CLAIMS.claim("TS38h", wrong=0.0, box="ts-delay-finite ts-discrimination", violation=lambda study: _undecided(study))
@@ -286,13 +286,15 @@ def finite_or_infinite(study: TimeStudy, constant: float) -> Evidence:
     r"""the delay is finite or infinite, depending on the discrimination
     let the discrimination be the ratio of the signal score to the standard deviation of the score noise of fresh samples at late times, and
     let it be critical if hard attention then selects $x_1$ with probability one half. At $1/(n\,\mathrm{SNR}^2)=8$, with 0.6 times the
-    critical discrimination the mean attention of fresh samples on $x_1$ stays below one half up to time $10^{40}$; with more than 1.5 times
-    the critical one $t_{\rm sel}$ is finite: each in at least 95 % of training sets
+    critical discrimination the mean attention of fresh samples on $x_1$ stays up to time $10^{40}$, on average over training sets, below
+    that of hard attention, which is 0.32 there; with more than 1.5 times the critical one $t_{\rm sel}$ is finite in at least 95 % of
+    training sets
     regime: more than 1.5 times the critical discrimination at the last strength of the delay
     wrong: the larger discrimination in both cases"""
-    largest = _t(np.nanmax(study.never.attention if constant else study.growing.attention, axis=1))
+    largest = _t((study.never.attention if constant else study.growing.attention).max(1))
+    law = study.never.law
     return both(
-        within(largest, high=0.5, quantity="largest fresh attention"),
+        mean_within(largest, high=hard_selection(late_discrimination(law), law)[0], quantity="largest fresh attention"),
         within(_t(np.isfinite(study.delays.select[-1])), low=1.0, quantity="finite"),
     )
 
@@ -307,89 +309,52 @@ def _undecided(study: TimeStudy) -> str:
 def rate_of_the_mean_field(study: TimeStudy, constant: float) -> Evidence:
     r"""the orthogonal-noise prediction has an error of order one over the square root of d
     if $p$ alone is trained with $W^\top W=mI$, $n\,\mathrm{SNR}^2=\frac12$, to $\theta=4$, the largest distance of a score from the
-    orthogonal-noise prediction decreases like $d^{-1/2}$ over three factors of 4 in $d$, with the exponent up to 0.1, and it is below the
-    proved bound at failure probability 0.05: each in at least 95 % of training sets
-    wrong: exponent -1/4
-    coarse: the bound is proved for all laws in the regime, and leaves these a factor of a hundred and more"""
+    orthogonal-noise prediction decreases like $d^{-1/2}$ over three factors of 4 in $d$: the mean exponent over training sets is $-\frac12$
+    up to 0.01
+    wrong: exponent -1/4"""
     slopes = _t(exponents([law.d for law in study.apart_laws], study.apart.T.numpy()))
-    bounds = _t([distance_bound(law, THETA) for law in study.apart_laws])
-    evidence = both(
-        within(slopes, -0.5 * constant - 0.1, -0.5 * constant + 0.1, quantity="exponent"),
-        within(study.apart / bounds, high=1.0, quantity="distance over bound"),
-    )
-    mean = study.apart.mean(0)
-    shown = f"distances {mean[0]:.2g} ... {mean[-1]:.2g}, bounds {bounds[0]:.1g} ... {bounds[-1]:.1g}"
-    return replace(evidence, measured=f"exponents {slopes.min():.2f} to {slopes.max():.2f}; {shown}")
-
-
-@CLAIMS.claim("TS38e", wrong=1.1, source=Source.MEASURED, uses="TS11")
-def flow_is_resolved(study: TimeStudy, constant: float) -> Evidence:
-    r"""the long run follows gradient flow
-    halving the largest move of a score in a step changes $t_{\rm sel}$ (TS38) by less than 5 %, and gradient descent with a constant step
-    size gives the $t_{\rm sel}$ of the flow up to 5 %: each in at least 95 % of training sets
-    wrong: times 10 % larger"""
-    rows = [int(np.flatnonzero(np.isclose(study.delays.strength, s, rtol=1e-3))[0]) for s in study.finer.strength]
-    finer = _t((study.finer.select / study.delays.select[rows]).T) * constant
-    descent = _t(study.descent / study.flow) * constant
-    parts = (
-        within(finer, 0.95, 1.05, quantity="finer over coarser"),
-        within(descent, 0.95, 1.05, quantity="descent over flow"),
-    )
-    return both(*parts)
+    return agrees(slopes, -0.5 * constant, allowance=0.01, allowance_text="finite d")
 
 
 # --- what accuracy shows -----------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("TS38j", wrong=1e-3, source=Source.PAPER, box="ts-paper-main")
-def part_two_at_its_time(study: TimeStudy, constant: float) -> Evidence:
-    r"""part 2 of the theorem holds at its own time
-    at $1/(n\,\mathrm{SNR}^2)=2$ and at 100 times the theorem's time of part 2, taken without hidden constants, every label that the run
-    ever fits is fitted and the clean error is below 1 %: each in at least 95 % of training sets. (Both hold already when the labels have
-    been fitted, before any exponential time: TS39.)
-    wrong: a tenth of that time instead of 100 times
-    coarse: the error is smaller than the bound by a factor of ten thousand"""
-    seen = study.growing
-    at = int(np.searchsorted(seen.times, 100 * constant * benign_clock(seen.law, 1.0)))
-    fitted = [v[:, at] / np.nanmax(v, axis=1) for v in (seen.clean_fitted, seen.noisy_fitted)]
-    return both(
-        within(_t(np.stack(fitted, 1)), low=1.0, quantity="fitted, of the labels ever fitted"),
-        within(_t(seen.error[:, at]), high=0.01, quantity="fresh error"),
-    )
-
-
 @CLAIMS.claim("TS39", wrong=0.0, box="ts-uniform-accuracy", uses="TS15")
 def accuracy_shows_no_delay(study: TimeStudy, constant: float) -> Evidence:
     r"""accuracy does not show the delay
-    at $1/(n\,\mathrm{SNR}^2)=2$, where fresh samples select $x_1$ late, at the first time at which all labels that can be fitted are
-    fitted, the clean error is already below $10^{-3}$, as it was before training ($\Phi(-|\mu|/(\sigma_\varepsilon\sqrt{2T}))$), while the
-    mean attention of fresh samples on $x_1$ is below 0.3: each in at least 95 % of training sets
+    at $1/(n\,\mathrm{SNR}^2)=2$, where fresh samples select $x_1$ late, the clean error is that of uniform attention when training has just
+    begun, $\Phi(-|\mu|/(\sigma_\varepsilon\sqrt{2T}))$, as a mean of $\log_{10}$ up to 0.15; at the first time at which all labels that
+    can be fitted are fitted, its mean $\log_{10}$ is no larger, while the mean attention of fresh samples on $x_1$ is below 0.3 in at
+    least 95 % of training sets
     wrong: the weak signal of TS39b instead"""
-    seen = study.growing if constant else study.harmed
-    rows = np.arange(len(seen.error))
-    most = [values >= np.nanmax(values, axis=1, keepdims=True) for values in (seen.noisy_fitted, seen.clean_fitted)]
-    at = np.argmax(most[0] & most[1], axis=1)  # first moment with every label fitted that the run ever fits
-    error, attention = _t(seen.error[rows, at]), _t(seen.attention[rows, at])
-    shown = f"error {'< 1e-3' if error.max() < 1e-3 else f'{error.max().item():.2g}'}; attention {attention.mean():.2f}"
+    seen, rows = study.growing if constant else study.harmed, np.arange(len(study.growing.error))
+    most = [values >= values.max(1, keepdims=True) for values in (seen.noisy_fitted, seen.clean_fitted)]
+    fitted = most[0] & most[1]  # with every label fitted that the run ever fits
+    at = np.argmax(fitted, axis=1)
+    late = np.where(fitted.any(1), seen.error[rows, at], np.nan)
+    uniform = math.log10(1 - uniform_attention_accuracy(study.growing.law))
+    start, end = _t(np.log10(seen.error[:, 0])), _t(np.log10(late))
+    attention = _t(seen.attention[rows, at])
     return replace(
-        both(within(error, high=1e-3, quantity="fresh error"), within(attention, high=0.3, quantity="attention")),
-        predicted="error <= 1e-3 and attention <= 0.3",
-        measured=shown + f" +- {attention.std() / len(rows) ** 0.5:.1g}",
+        both(
+            agrees(start, uniform, allowance=0.15, allowance_text="attention has begun to move"),
+            mean_within(end, high=uniform, quantity="log10 error, labels fitted"),
+            within(attention, high=0.3, quantity="attention, labels fitted"),
+        ),
+        measured=f"log10 error {start.mean():.2f}, then {end.mean():.1f}; attention {attention.mean():.2f}",
     )
 
 
 @CLAIMS.claim("TS39b", wrong=-1.0, box="ts-uniform-accuracy ts-discrimination", uses="TS15 ts-population")
 def accuracy_falls(study: TimeStudy, constant: float) -> Evidence:
     r"""with a weak signal accuracy decreases with time
-    at $d = 2000$ and $|\mu| = 4$ the mean clean error starts at that of uniform attention, and at the end it is larger by 0.05 or more in
-    at least 95 % of training sets
-    wrong: it is smaller by 0.05 or more"""
+    at $d = 2000$ and $|\mu| = 4$ the mean clean error starts at that of uniform attention, 0.159, and at time $10^6$ it is 0.29 up to 0.005
+    wrong: it decreases by as much"""
     harmed = study.harmed
-    start = agrees(
-        _t(harmed.error[:, 0]),
-        1 - uniform_attention_accuracy(harmed.law),
-        allowance=1e-3,
-        allowance_text="attention has begun to move",
+    uniform = 1 - uniform_attention_accuracy(harmed.law)
+    return both(
+        agrees(_t(harmed.error[:, 0]), uniform, allowance=1e-3, allowance_text="attention has begun to move"),
+        agrees(
+            _t(harmed.error[:, -1]), uniform + constant * (0.29 - uniform), allowance=0.005, allowance_text="two digits"
+        ),
     )
-    rise = _t(harmed.error[:, -1] - harmed.error[:, 0])
-    return both(start, within(constant * rise, low=0.05, quantity="rise of the error"))

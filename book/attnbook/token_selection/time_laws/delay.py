@@ -131,8 +131,8 @@ def _fittable(gram: Gram) -> torch.Tensor:
 
 
 def fit_times(laws: Sequence[TokenLaw], *, runs: int, seed: int, steps: int = 2000) -> np.ndarray:
-    """(K, R): time of the flow at which every observed label is fitted for the first time; nan after `steps` steps without,
-    and for a training set with a label that no attention fits.
+    """(K, R): time of the flow at which every observed label is fitted for the first time; inf for a training set with a label that no
+    attention fits, nan after `steps` steps without.
 
     Raises ValueError for a bad argument before any work.
     """
@@ -146,7 +146,7 @@ def fit_times(laws: Sequence[TokenLaw], *, runs: int, seed: int, steps: int = 20
 
         path = train_flow(gram, steps=steps, done=done)
         at = path.trajectory.time.gather(0, path.done.clamp(min=0).unsqueeze(0))[0]
-        times.append(torch.where((path.done < 0) | hopeless, math.nan, at).numpy())
+        times.append(at.masked_fill(path.done < 0, math.nan).masked_fill(hopeless, math.inf).numpy())
     return np.stack(times)
 
 

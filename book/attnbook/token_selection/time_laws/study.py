@@ -15,15 +15,12 @@ from attnbook.token_selection.time_laws.delay import (
     delay_times,
     fit_times,
     laws_of_strength,
-    selection_times,
 )
 from attnbook.token_selection.time_laws.late import LateGaps, late_gaps
 from attnbook.token_selection.time_laws.limits import SHARP, critical_discrimination, discrimination_at, laws_at
 from attnbook.token_selection.time_laws.rate import mean_field_distance
 from attnlib import checks
-from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
-from attnlib.token_selection.training import train
 
 STRENGTHS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # 1 / (n SNR^2) of the delay
 THETA = 4.0  # time at which training p alone is compared with the orthogonal-noise prediction
@@ -51,7 +48,7 @@ class ClockStudy:
     centre: Setting  # of the first time scale
     clock: dict[str, Axis]  # by name; "prompt_scale" starts at p_0 != 0, the others at p_0 = 0
     fit_dimensions: np.ndarray  # (K,) d
-    fit_times: np.ndarray  # (K, 12 or more), labels fitted; nan where a label cannot be
+    fit_times: np.ndarray  # (K, 12 or more), labels fitted; inf where a label cannot be
 
 
 @dataclass(frozen=True)
@@ -59,9 +56,6 @@ class DelayStudy:
     """What the claims about the delay look at."""
 
     delays: Delays
-    finer: Delays  # strengths 1 and 2 with half the largest move
-    descent: np.ndarray  # (R,) selection time at strength 1/2 by gradient descent with a constant step
-    flow: np.ndarray  # (R,) the same by the flow
     sharp: tuple[Delays, ...]  # at SHARP and one large n d SNR^4: the page's law first, then other label noise and T
     blurred: Delays  # at SHARP and a small n d SNR^4
     late: LateGaps  # training p alone, far beyond memorisation
@@ -107,23 +101,16 @@ def delay_study(weak: TokenLaw, *, runs: int = 5, seed: int = 0) -> DelayStudy:
     checks.whole_number("runs", runs, at_least=2)
     common = {"runs": runs, "seed": seed}
     laws = laws_of_strength(weak, STRENGTHS)
-    close = laws_of_strength(weak, [0.5])
     harmful = replace(weak, signal_norm=4.0, d=2000)
     others = [weak, *(replace(weak, label_noise=eta) for eta in (0.0, 0.3))]
     others.append(replace(weak, tokens=max(4, weak.same_class_tokens + 2)))
     strength = (weak.signal_norm / weak.noise_std) ** 2
     critical = strength * (0.6 * critical_discrimination(weak) / discrimination_at(weak, strength)) ** 2
-    delays, flow = delay_times(laws, **common), delay_times(close, **common).select[0]
-    step = 0.002 * float(np.median(flow))  # some 500 steps to the slowest run
-    gram = draw_gram(close[0], seed, runs)
-    last = math.ceil(1.3 * flow.max() / step)
     apart = laws_of_strength(weak, [2.0])[0]
     apart_laws = tuple(replace(apart, d=4**k * apart.d, signal_norm=2**k * weak.signal_norm) for k in range(4))
-    sharp = tuple(delay_times(laws_at(law, SHARP, 64 * strength), **common) for law in others)
     return DelayStudy(
-        delays,
-        delay_times(laws_of_strength(weak, [1.0, 2.0]), largest_move=0.025, **common),
-        selection_times(train(gram, step, last, record=range(0, last, 4))), flow, sharp,
+        delay_times(laws, **common),
+        tuple(delay_times(laws_at(law, SHARP, 64 * strength), **common) for law in others),
         delay_times(laws_at(weak, SHARP, strength / 4), **common),
         late_gaps(laws_at(weak, (2.0,), 64 * strength)[0], 20.0, **common),
         torch.stack([mean_field_distance(law, THETA, **common) for law in apart_laws], 1), apart_laws,
