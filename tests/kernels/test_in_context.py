@@ -9,6 +9,7 @@ import torch
 from attnlib.kernels import prompt_stream
 from attnlib.kernels.in_context import Call, compiled, reference
 from tests.kernels.starts import advance, setting, start
+from tests.rounding import rounding
 
 
 def both(chosen: dict, *, scale: float = 1.0):
@@ -119,7 +120,9 @@ def test_normals_are_those_of_the_definition() -> None:
         exact = prompt_stream.normals(3 + 2**40, [0, 7], 5, 20, 37, prompt_stream.normals_per_prompt(d, length))
         assert found.shape == exact.shape
         radius = np.hypot(exact[..., 0::2], exact[..., 1::2]).repeat(2, axis=-1)
-        np.testing.assert_allclose(found[radius > 0.1], exact[radius > 0.1], rtol=0, atol=1e-6)
+        # A logarithm, a root, a cosine and their product; where the radius is small, the logarithm has lost digits.
+        room = rounding(4, radius.max())
+        np.testing.assert_allclose(found[radius > 0.1], exact[radius > 0.1], rtol=0, atol=room)
         np.testing.assert_allclose(found, exact, rtol=0, atol=1e-4)
 
 
@@ -137,7 +140,9 @@ def test_a_polynomial_is_as_exact_as_float32(name: str, low: float, high: float,
 
     points = np.linspace(low, high, 10_000)[1:]
     values = np.polynomial.Polynomial(getattr(_simd_functions, name))(points)
-    np.testing.assert_allclose(values, exact(points), rtol=largest)
+    assert (
+        abs(values / exact(points) - 1).max() < largest
+    )  # what a polynomial of its degree leaves, computed in float64
 
 
 def test_a_training_that_diverges_shows_in_its_losses() -> None:
