@@ -94,10 +94,10 @@ def apart(one: str, other: str) -> float:
 )
 def test_a_wrong_picture_is_refused(right: tuple[str, ...], wrong: tuple[str, ...]) -> None:
     stored, other = drawn(*right), drawn(*wrong)
-    assert apart(stored, other) > 1.5 * ALLOWED
+    assert apart(stored, other) > 1.1 * ALLOWED
     assert (
         picture_difference(stored, other)
-        == f"another picture: {apart(stored, other):.2f} from the stored one, 0.07 are allowed"
+        == f"another picture: {apart(stored, other):.2f} from the stored one, 0.1 are allowed"
     )
 
 
@@ -107,7 +107,7 @@ def test_letters_may_be_drawn_otherwise(names: tuple[str, ...]) -> None:
         other = drawn(*names, **style)
         assert drawn(*names) != other
         assert picture_difference(drawn(*names), other) == ""
-        assert apart(drawn(*names), other) < ALLOWED / 1.5
+        assert apart(drawn(*names), other) < ALLOWED / 2
 
 
 def test_what_is_no_picture_empty_or_of_another_size_is_refused() -> None:
@@ -147,5 +147,5 @@ def test_the_distance_is_that_of_its_definition(monkeypatch: pytest.MonkeyPatch)
             for x, y in ((a, b), (b, a)):
                 near = y[i : i + 9, j : j + 9].reshape(81, 4)
                 outside[i, j] = max(outside[i, j], *(x[i + 4, j + 4] - near.max(0)), *(near.min(0) - x[i + 4, j + 4]))
-    expected = np.sort(outside.ravel())[-int(0.002 * outside.size) :].mean()
+    expected = np.sort(outside.ravel())[-int(0.003 * outside.size) :].mean()
     assert distance(Image.fromarray(one), Image.fromarray(other)) == pytest.approx(expected, rel=1e-5)

@@ -155,7 +155,7 @@ def test_a_picture_must_be_there_and_show_the_same() -> None:
         shown({"image/png": data, "text/plain": "<Figure>"})
         for data in (plain("#808080"), plain("#848484"), plain("#a0a0a0"), "AAAA")
     )
-    told = "output 1, image/png: another picture: 0.13 from the stored one, 0.07 are allowed"
+    told = "output 1, image/png: another picture: 0.13 from the stored one, 0.1 are allowed"
     assert compare_outputs([one], [one]) == compare_outputs([one], [near]) == []
     assert compare_outputs([one], [other]) == [told]
     assert compare_outputs([none], [one]) == ["output 1, image/png: the stored one is no picture"]

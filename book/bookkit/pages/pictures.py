@@ -2,12 +2,12 @@
 
 Both are brought to 256 x 256 points, and around each point the mean of 4 x 4 is taken: of its grey, and of three differences of its
 colours, which count twice, for letters have none. Where such a mean lies outside what the other picture has within four points, it
-counts by how much. `distance` is the mean over the 0.2 % of points that lie farthest outside.
+counts by how much. `distance` is the mean over the 0.3 % of points that lie farthest outside.
 
-Measured (grey from 0 to 1): over processors and shaken inputs 0.0000, between releases of matplotlib that draw letters by other means
-(FreeType 2.6.1 and 2.14.3, hinted or not) at most 0.036. A figure with a curve moved by a tenth of its axis, with a histogram of 5
-bins for 20, with the colours of two curves exchanged: 0.128 at least, for thin lines in blue and green; an empty one, or any other of the
-book: 0.48.
+Measured (grey from 0 to 1): pages of 12 kinds on other processors and shaken inputs 0.0000; letters hinted otherwise 0.03; the book's
+figures drawn by matplotlib 3.10 with FreeType 2.6 in place of 3.11 with 2.14, another layout of all letters, 0.083 at most, where it
+chose the same ticks. Wrong pictures: one curve moved by a tenth of its axis 0.13 (black, in the smallest of nine panels) or 0.21 (in the
+book); the colours of two thin curves exchanged 0.12 (blue and green); 5 bins for 20 0.39; an empty one 0.46; any other of the book 0.50.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 KINDS = ("image/png", "image/jpeg")
-ALLOWED = 0.07
+ALLOWED = 0.1
 SIZE = 0.02  # of width and height
-POINTS, SHARE, COLOUR = 256, 0.002, 2
+POINTS, SHARE, COLOUR = 256, 0.003, 2
 _MEAN, _NEAR = (1, 2), (1, 2, 4, 1)  # steps to windows of 4 and of 9 points
 
 
