@@ -293,7 +293,9 @@ def test_every_stored_number_of_the_book_was_measured_and_stands_to_one_digit(on
     leaves = [leaf for cell in cells for leaf in json_leaves(cell.outputs)]
     stored = {name: value for name, value in leaves if type(value) in (int, float)}
     known = read(one.stored)
-    assert sorted(set(stored) ^ set(known.numbers)) == [], "measure again: python -m attnlib stability --write"
+    assert sorted(set(stored) ^ set(known.numbers)) == [], (
+        "attnlib stability PAGE --write measures new numbers, --prune forgets old ones"
+    )
     assert list(too_wide(stored, known)) == []
     assert list(tolerances.unexplained(stored, known)) == []
     assert {"native", "haswell", "hard-1"} <= set(known.machines)
