@@ -138,6 +138,19 @@ def test_where_the_control_is_true_it_holds_and_the_claim_fails(study):
         assert (check.evidence.holds, check.control.holds) == (False, True), id
 
 
+def test_equal_means_are_not_one_law(study):
+    """Three times the spread, and all statistics moving together: the means are the same, and each is refused."""
+    sampling = study.sampling
+
+    def judged(change):
+        world = replace(study, sampling=replace(sampling, drawn={k: change(v) for k, v in sampling.drawn.items()}))
+        return CLAIMS["TS14"].judge(world, 1.0).holds
+
+    assert judged(lambda values: values)
+    assert not judged(lambda values: values.mean() + 3 * (values - values.mean()))
+    assert not judged(lambda values: values.sort().values)
+
+
 def test_uniform_attention_with_more_helpful_tokens(study):
     law = TokenLaw(4, 100, 6, 5.0, weak_signal=0.5, label_noise=0.5, same_class_tokens=3)
     measured = uniform_accuracy_measured(law, study.signal_norms.tolist(), 20_000, 5, 0)
