@@ -37,7 +37,6 @@ from attnbook.one_token.exact import profile
 from attnbook.open_questions.many_heads import claims as heads
 from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
 from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
-from attnbook.open_questions.noise_laws.rate import RateRow
 from attnbook.open_questions.optimisers import claims as optimisers
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.max_margin import claims as margin
@@ -49,7 +48,7 @@ from attnbook.single_head.public_script.claims import CLAIMS as SCRIPT
 from attnbook.single_head.rotations_are_free.claims import CLAIMS as ROTATIONS
 from attnbook.single_head.signal_and_noise.claims import CLAIMS as DATA
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
-from attnbook.staircase import Heads, SpectrumLaw, plateau_levels, population_loss
+from attnbook.staircase import SpectrumLaw, plateau_levels, population_loss
 from attnbook.staircase.claims import CLAIMS as STAIRCASE
 from attnbook.staircase.study import MERGED_SIZES, SOFTMAX_HEADS, SUM_STEP
 from attnbook.token_selection.dynamics import claims as dynamics
@@ -506,18 +505,7 @@ def _(own, patch):
 # --- open questions -------------------------------------------------------------------------------------------------------------
 
 
-@case(heads.CLAIMS["Q3"], 1.0, 1.001)
-def _(factor, patch):
-    patch(heads, "two_steps_apart", lambda sample, v, p: Study(v1=full(v), v2=full(2 * v), p2=full(p)))
-
-    def descent(sample, v, steps, attention_step_size):
-        return Study(v=[None, full(factor * v), full(2 * factor * v)], p=[full(factor * attention_step_size)])
-
-    patch(heads, "gradient_descent", descent)
-    return Study(small=None)
-
-
-@case(heads.CLAIMS["Q8"], (-5.0, -0.6), (-0.6, -5.0))
+@case(heads.CLAIMS["Q9"], (-4.37, -0.58), (-0.58, -4.37))
 def _(errors, patch):
     """Of four heads and of one."""
     return Study(
@@ -525,17 +513,10 @@ def _(errors, patch):
     )
 
 
-for _id in ("Q26", "Q26b"):
-
-    @case(optimisers.CLAIMS[_id], 1.0, 1.5)
-    def _(factor, patch):
-        patch(optimisers, "_exponents", lambda steps, basis: (near(factor * 0.6), full(0.6)))
-        return Study(signs={"low": None, "high": None})
-
-
-@case(optimisers.CLAIMS["Q28"], ("random", "axis"), ("axis", "random"))
-def _(bases, patch):
-    return Study(high={f"Adam, {b}, step/10": Study(end=near(e)) for b, e in zip(bases, (-25.0, -5.0), strict=True)})
+@case(optimisers.CLAIMS["Q26"], 1.0, 1.5)
+def _(factor, patch):
+    patch(optimisers, "_exponents", lambda steps, basis: (near(factor * 0.6), full(0.6)))
+    return Study(signs={"low": None, "high": None})
 
 
 @case(NOISE["Q32"], (1.7, 1.0), (1.0, 1.7))
@@ -543,12 +524,6 @@ def _(ratios, patch):
     white, formula = (near(0.1 * ratio) for ratio in ratios)
     row = Study(white=white, formula=formula, sampled=near(0.1), standard_error=1e-4, sampled_mean=0.1, points=1000)
     return Study(rows={"radial t3": [row]})
-
-
-@case(NOISE["Q33"], (-3.0, -4.0), (-4.0, -3.0))
-def _(predicted, patch):
-    named = zip(("AR(1) .5", "white"), predicted, strict=True)
-    return Study(small=[Study(name=name, predicted=full(value), log10_error=near(-3.0)) for name, value in named])
 
 
 def track(prediction, rival):
@@ -566,23 +541,6 @@ def track(prediction, rival):
 @case(optimisers.CLAIMS["Q51"], (1.0, 1.4), (1.4, 1.0))
 def _(multiples, patch):
     return track(*multiples)
-
-
-@case(optimisers.CLAIMS["Q52"], 0.8, 0.5)
-def _(attention, patch):
-    path = Study(at=lambda step: step, attention_on_signal=torch.full((2, DRAWS, 3), 0.8))
-    return Study(
-        tracks={"low": Study(steps=[0, 1], attention=torch.full((2, DRAWS, 3), attention), predicted=Study(path=path))}
-    )
-
-
-@case(NOISE["Q73b"], -0.5, -1.0)
-def _(power, patch):
-    rows = [
-        RateRow(d, d // 20, full(0.2), 0.2 + near(d**power), 1e-4 * d**power, full(math.nan), 2000)
-        for d in (500, 1000, 2000, 4000)
-    ]
-    return Study(rates={"t3 entries": rows})
 
 
 @case(LONG_NOISE["Q77b"], 1.0, 2.0)
@@ -636,25 +594,15 @@ def _(higher, patch):
 
 @case(STAIRCASE["P3"], 1.0, 1.03)
 def _(higher, patch):
-    return Study(main=Study(levels=LEVELS, heights=steps(higher)))
-
-
-@case(STAIRCASE["P4"], 1.0, 1.05)
-def _(factor, patch):
-    """Squares of query, key and value that grow by d, c d and c^2 d: then v^2 - c k^2 and k^2 - c q^2 stay."""
-    rng, ends = np.random.default_rng(4), []
-    q, k, v = (torch.as_tensor(rng.uniform(0.5, 1.0, (20, 3))) for _ in "qkv")
-    for grown in (0.0, 1.0):
-        key, query = (
-            torch.stack([(square + by * grown).sqrt()] * 2, -1) / math.sqrt(2) for square, by in ((k, factor), (q, 1.0))
-        )
-        ends.append(Heads((v + factor**2 * grown).sqrt(), key, query))
-    return Study(main=Study(start=ends[0], path=Study(heads=ends[1])))
+    heights = steps(higher)
+    return Study(main=Study(levels=LEVELS, heights=heights, no_plateau=torch.zeros_like(heights, dtype=torch.bool)))
 
 
 @case(STAIRCASE["P5"], 1.0, 1.3)
 def _(longer, patch):
-    return Study(main=Study(crossings=columns(longer, longer, longer), predicted=full(1.0, 3)))
+    return Study(
+        main=Study(crossings=columns(longer, longer, longer), predicted=full(1.0, 3), missed=torch.tensor(False))
+    )
 
 
 @case(STAIRCASE["P6"], 1.0, 1.1)
@@ -668,8 +616,11 @@ def _(factor, patch):
 
 @case(STAIRCASE["P9"], 1.0, 1.15)
 def _(larger, patch):
-    times = {"crossings": columns(*[larger] * 4), "predicted": full(1.0, 4)}
-    return Study(equal=Study(levels=LEVELS, heights=steps(larger), **times))
+    times = {"crossings": columns(*[larger] * 4), "predicted": full(1.0, 4), "missed": torch.tensor(False)}
+    heights = steps(larger)
+    return Study(
+        equal=Study(levels=LEVELS, heights=heights, no_plateau=torch.zeros_like(heights, dtype=torch.bool), **times)
+    )
 
 
 @case(STAIRCASE["P11"], SOFTMAX_HEADS, 1)

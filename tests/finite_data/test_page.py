@@ -15,7 +15,7 @@ from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
 from attnbook.finite_data.study import Ladder, Measurer, make_study
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
-from tests.worlds import tighter, worlds
+from tests.worlds import worlds
 
 
 def test_a_rung_is_a_mean_over_draws_of_fits_at_one_size() -> None:
@@ -121,13 +121,16 @@ def swapped(*pair: float, own: bool) -> tuple[torch.Tensor, ...]:
     return tuple(near(*(pair if own else pair[::-1])).T)
 
 
-def fitted(tau: float, own: bool | None) -> SimpleNamespace:
+def _ladder(tau: float, own: bool | None) -> SimpleNamespace:
     """Errors of a ladder in the limit; `own` None: every prompt has a task of its own."""
     kappa = math.inf if own is None else LAW.kappa
     pair = {tasks: limit_error(tau, LAW.alpha, kappa, LAW.noise, tasks) for tasks in ("fresh", "seen")}
     told = pair if own is not False else dict(zip(pair, reversed(pair.values()), strict=True))
-    ladder = SimpleNamespace(tau=tau, kappa=LAW.kappa, limit=lambda tasks: near(told[tasks])[:, 0])
-    return SimpleNamespace(law=LAW, ladders=(ladder, ladder))
+    return SimpleNamespace(tau=tau, kappa=LAW.kappa, limit=lambda tasks: near(told[tasks])[:, 0])
+
+
+def fitted(own: bool | None) -> SimpleNamespace:
+    return SimpleNamespace(law=LAW, ladders=(_ladder(0.5, own), _ladder(2.0, own)))
 
 
 def transition(own: bool) -> SimpleNamespace:
@@ -138,18 +141,18 @@ def transition(own: bool) -> SimpleNamespace:
 
 
 def peak(own: bool) -> SimpleNamespace:
-    plain, ridge = swapped(200.0, 2.0, own=own)
+    plain, ridge = swapped(200.0, 2.34, own=own)
     return SimpleNamespace(law=LAW, curve=torch.stack([plain, plain, ridge])[..., None].expand(3, 20, 10))
 
 
 def memory(own: bool) -> SimpleNamespace:
-    posterior, linear = swapped(1.65, 0.9, own=own)
+    posterior, linear = swapped(1.65, 0.935, own=own)
     return SimpleNamespace(law=LAW, predictors=[posterior], shares=[linear], at_kappa=lambda values: values)
 
 
 def one_task(own: bool, noise: float = 0.1) -> SimpleNamespace:
     step = 1 / (1 + 1 / 16 + 1 + noise)
-    pattern, full = swapped(1.1 - step, 2.0, own=own)
+    pattern, full = swapped(1.1 - step, 2.18, own=own)
     return SimpleNamespace(one_task=SimpleNamespace(law=LAW, step=near(step)[:, 0], pattern=pattern, full=full))
 
 
@@ -160,27 +163,18 @@ def heads(own: bool) -> SimpleNamespace:
     return SimpleNamespace(heads=rows)
 
 
-def ratios(own: bool) -> SimpleNamespace:
-    factor, seen = (1.4, 0.1) if own else (3.5, 0.05)
-    row = {"seen": near(seen)[:, 0], "linear_seen": near(0.1)[:, 0]}
-    few = SimpleNamespace(**row, log_ratio=near(math.log(factor))[:, 0])
-    return SimpleNamespace(heads={2: few, 3: few, 20: SimpleNamespace(log_ratio=near(0.01)[:, 0])})
-
-
 @pytest.mark.parametrize(
     ("name", "own", "others"),
     [
-        ("E2", fitted(0.5, True), (fitted(0.5, None), fitted(0.5, False))),
-        ("E3", fitted(2.0, True), (fitted(2.0, None), fitted(2.0, False))),
+        ("E2", fitted(True), (fitted(None), fitted(False))),
         ("E9", one_task(True), (one_task(True, noise=0.0), one_task(False))),
         *((name, world(True), (world(False),)) for name, world in (
-            ("E5", transition), ("E6", peak), ("E8", memory), ("E11", heads), ("E12", ratios)
+            ("E5", transition), ("E6", peak), ("E8", memory), ("E11", heads)
         )),
     ],
 )  # fmt: skip
 def test_claim_and_controls_each_hold_in_their_own_world(name: str, own: object, others: tuple[object, ...]) -> None:
-    compare = tighter if name == "E12" else worlds  # the control of E12 says more than the claim
-    assert compare(CLAIMS[name], own, *others) == []
+    assert worlds(CLAIMS[name], own, *others) == []
 
 
 @pytest.mark.weekly
@@ -195,4 +189,4 @@ def test_the_figures_show_the_limits_as_lines() -> None:
     drawn = {tuple(np.round(line.get_ydata(), 9)) for line in plt.gca().lines}
     assert tuple(np.round(study.shares[0].mean(0).numpy(), 9)) in drawn
     plt.close("all")
-    assert list(CLAIMS) == [f"E{number}" for number in range(1, 13)]
+    assert list(CLAIMS) == [f"E{number}" for number in (1, 2, *range(4, 12))]

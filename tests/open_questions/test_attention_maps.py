@@ -46,6 +46,7 @@ from attnlib.single_head.maps import (
     ENTMAX15,
     HALF_PLUS,
     HARDMAX,
+    LINEAR,
     LINEARISED,
     SIGMOID,
     SOFTMAX,
@@ -65,15 +66,31 @@ PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)
 def test_two_steps_and_closed_forms_are_those_of_training(attention_map):
     sample = SignalNoiseLaw(15, 300, 6.0, 0.2).draw(1)
     path = train_heads(sample, 0.3, 2, attention_map=attention_map, record=[], method="vectors").single()
-    _, v2, p2 = two_steps(sample, 0.3, attention_map)
+    v1, v2, p2 = two_steps(sample, 0.3, attention_map)
     torch.testing.assert_close(v2, path.v[-1], rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(p2, path.p[-1], rtol=1e-10, atol=1e-13)
-    _, _, soft = two_steps(sample, 0.3, SOFTMAX)
+    first, second, soft = two_steps(sample, 0.3, SOFTMAX)
+    torch.testing.assert_close(v1, first, rtol=1e-12, atol=1e-15)  # v does not depend on the map
+    torch.testing.assert_close(v2, second, rtol=1e-12, atol=1e-15)
     if attention_map.normalised:
         torch.testing.assert_close(p2, attention_map.slope(2) / 0.5 * soft, rtol=1e-12, atol=1e-15)
     else:
         closed = unnormalised_p2(sample, 0.3, attention_map.slope(2))
         torch.testing.assert_close(p2, closed, rtol=1e-12, atol=1e-15)
+
+
+def test_hardmax_is_logistic_regression_on_token_means():
+    sample = SignalNoiseLaw(15, 300, 6.0, 0.2).draw(1)
+    path = train_heads(sample, 0.3, 20, attention_map=HARDMAX, record=[])
+    frozen = train_heads(sample, 0.3, 20, attention_step_size=0.0, record=[])
+    assert not path.p.any()
+    torch.testing.assert_close(path.v, frozen.v, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("attention_map", [LINEAR, relu(0.0), relu(1.0), HALF_PLUS], ids=str)
+def test_zero_is_a_saddle_where_the_weight_is_zero_there(attention_map):
+    path = train_heads(SignalNoiseLaw(15, 300, 6.0, 0.2).draw(1), 0.3, 20, attention_map=attention_map, record=[])
+    assert bool(path.v.any() or path.p.any()) == (attention_map is HALF_PLUS)
 
 
 def test_step_windows_are_single_trainings():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.open_questions.judging import one_way
 from attnbook.open_questions.more_classes.class_error import class_error, class_error_bounds
 from attnbook.open_questions.more_classes.class_flow import (
     class_flow_rates,
@@ -22,11 +23,12 @@ from attnbook.open_questions.more_classes.classes import (
     class_two_steps,
 )
 from attnbook.open_questions.more_classes.study import classes_study
-from attnbook.single_head.long_run import stacked
+from attnbook.single_head.long_run import collected_moves, stacked
 from attnbook.single_head.svm import hard_margin
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.training import gram_descent
 from tests.bad_input import refusing
 
 F64 = torch.float64
@@ -120,6 +122,15 @@ def test_gram_space_is_the_readable_trainer(n, d, K):
     close(fast.train_accuracy, slow.train_accuracy)
 
 
+def test_two_classes_are_the_two_class_head_with_steps_of_v_twice_as_long():
+    old, new = SignalNoiseLaw(30, 3000, 12.0, 0.1).draw(2, 3), ClassesLaw(30, 3000, 12.0, 0.1, 2).draw(2, 3)
+    for multiple in (2.0, 1.0):
+        one = gram_descent(old, multiple * 0.04, 60, attention_step_size=0.04)
+        two = class_gram_descent(new, 0.04, 60)
+        apart = [(two.v[:, :, 0] - two.v[:, :, 1] - one.v).abs().max(), (two.p - one.p).abs().max()]
+        assert (float(max(apart)) < 1e-10) == (multiple == 2.0)
+
+
 # --- the flow, its boundary and its trap ----------------------------------------------------------------------------------------
 
 
@@ -136,6 +147,24 @@ def balanced_sample(K, clean, wrong, d, norm):
     noise = torch.zeros(1, n, K + n, dtype=F64)
     noise[0, :, K:] = d**0.5 * torch.eye(n, dtype=F64)
     return dataclasses.replace(sample, noise=noise, classes=torch.tensor([classes]), labels=torch.tensor([labels]))
+
+
+def test_without_flips_each_weight_moves_to_the_side_of_its_own_x():
+    """No flips, orthogonal noise tokens of squared norm d, K = 4."""
+    trainings = []
+    for i, x in enumerate((0.4, 0.8, 1.25, 3.0)):
+        law = ClassesLaw.at(x, 24, 5000, 0.0, 4)
+        sample = law.draw(i, 2)
+        noise = torch.zeros_like(sample.noise)
+        noise[:, :, 4:] = law.d**0.5 * torch.eye(law.n, dtype=noise.dtype)
+        sample = dataclasses.replace(sample, noise=noise)
+        own = (law.signal_norm**2 * sample.counts()[0] / law.d).gather(1, sample.classes)
+        trainings += [
+            (own, step, class_gram_descent(sample, step * law.n / law.d, 40).attention) for step in (0.25, 5.0, 50.0)
+        ]
+    x, moves, steps = collected_moves(trainings)
+    assert one_way(x, moves, 1.0, steps).holds
+    assert not one_way(x, moves, 1.3, steps).holds
 
 
 @pytest.mark.parametrize(("K", "clean", "wrong", "rate"), [(2, 8, 2, 1.0), (3, 6, 1, 0.5), (5, 9, 1, 2.0)])

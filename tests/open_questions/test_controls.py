@@ -12,7 +12,7 @@ from attnbook.open_questions.attention_maps.claims import CLAIMS as MAPS
 from attnbook.open_questions.attention_maps.claims import MOVING
 from attnbook.open_questions.attention_maps.margin import SELECTIONS
 from attnbook.open_questions.attention_maps.thresholds import MARGIN_NORMS
-from attnbook.open_questions.judging import one_way
+from attnbook.open_questions.judging import mean_share, none_judged, one_way, per_draw
 from attnbook.open_questions.many_heads import claims as heads
 from attnbook.open_questions.many_heads.study import WINDOW_ROWS
 from attnbook.open_questions.margin_and_descent import claims as margin
@@ -31,11 +31,15 @@ from attnbook.open_questions.second_layer.layers import ARCHITECTURES
 from attnbook.open_questions.second_layer.study import layers_law
 from attnbook.open_questions.second_solver import WEIGHTS, on_both_sides
 from attnlib.single_head.maps import SIGMOID
-from tests.worlds import tighter, worlds
+from bookkit.rules import within
+from tests.worlds import worlds
 
 CLASSES, HEADS = classes.CLAIMS, heads.CLAIMS
 DRAWS = 60
 YES, NO = np.ones((DRAWS, 2), bool), np.zeros((DRAWS, 2), bool)
+FEW, SOME, MOST = (
+    np.random.default_rng(0).permuted(np.arange(2 * DRAWS) < count).reshape(DRAWS, 2) for count in (14, 26, 110)
+)
 
 
 def _around(value: float, spread: float = 1e-3) -> torch.Tensor:
@@ -56,12 +60,13 @@ def local(ratios: tuple[float, ...]) -> Study:
     return Study(local=Study(widths=(1, 2, 4, 8), signal_in_p2=np.outer(ratios, _around(1.0))))
 
 
-def late(maps: tuple[float, float], hardmax: tuple[float, float], softmax: tuple[float, float]) -> Study:
-    """log10 error after two steps and at the end."""
-    ends = {m.name: maps for m in MOVING} | {"softmax": softmax, "hardmax": hardmax}
+def low_snr(sigmoid: float, softmax: float, six: tuple[float, float]) -> Study:
+    """log10 error at the end; of the six after two steps and at the end. Every label is fitted if softmax ends with the larger one."""
+    ends = {m.name: six for m in MOVING} | {"sigmoid": (-3, sigmoid), "softmax": (six[0], softmax)}
 
     def at_norm(name: str, _: float) -> Study:
-        return Study(log10_error=np.array([np.zeros(DRAWS), *(_around(e).numpy() for e in ends[name])]), at=lambda _: 1)
+        error = np.array([np.zeros(DRAWS), *(_around(end).numpy() for end in ends[name])])
+        return Study(log10_error=error, train_accuracy=[np.full(DRAWS, 1.0 if softmax > sigmoid else 0.99)])
 
     return Study(low=1.0, at_norm=at_norm)
 
@@ -113,11 +118,6 @@ def spike(width: float, power: int) -> Study:
 
 def preference(*shares: float) -> Study:
     return Study(two_steps={5: Study(preference=np.array([_around(share).numpy() for share in shares]))})
-
-
-def benign(*shares: float) -> Study:
-    found = zip((0.35, 0.4, 0.45), shares, strict=True)
-    return Study(benign={(200, eta): _around(share).numpy() for eta, share in found})
 
 
 def late_ends(boundary: float) -> Study:
@@ -174,15 +174,6 @@ def factors(small: tuple, large: tuple, plain: float) -> Study:
     return Study(factors=found)
 
 
-def spreads(apart: float, together: float) -> Study:
-    both = {
-        (norm, name): _around(v).numpy()
-        for norm in (30.0, 7.0)
-        for name, v in (("factors", apart), ("vectors", together))
-    }
-    return Study(factors=Study(spread=both, norms=(30.0, 7.0)))
-
-
 # --- IV.7 ------------------------------------------------------------------------------------------------------------------
 
 
@@ -229,13 +220,6 @@ def block_fates(boundary: str) -> Study:
         "one": np.ones_like(x),
     }
     return Study(block_fates=Study(flipped=flipped, x=x, on_signal=x > values[boundary]))
-
-
-def rules(full: np.ndarray, batches: np.ndarray) -> Study:
-    return Study(
-        candidates={name: Study(on_signal=full) for name in trap.FULL_BATCH},
-        batches={"batches of 20, 5 n/d": Study(on_signal=batches)},
-    )
 
 
 def steps_of_batches(large: tuple, small: tuple) -> Study:
@@ -295,13 +279,13 @@ def traced(D: float) -> Study:
     return Study(correlated={"white": fates, "spike d": fates})
 
 
-def meeting(first: tuple[float, float], low: tuple[float, float], high: tuple[float, float]) -> Study:
-    """log10 error with projected noise and without: after one step at the low norm, at the end at both."""
+def meeting(first: tuple[float, float], low: tuple[float, float]) -> Study:
+    """log10 error with projected noise and without: after one step and at the end."""
 
     def course(start: float, end: float) -> Study:
         return Study(log10_error=np.stack([_around(v).numpy() for v in (start, end)]), at=lambda _: 0)
 
-    avoids, meets = ([course(first[i], low[i]), course(first[i], high[i])] for i in (0, 1))
+    avoids, meets = ([course(first[i], low[i])] for i in (0, 1))
     return Study(avoiding=avoids, meeting=meets)
 
 
@@ -314,10 +298,6 @@ def layers(residual: float, other: float, alone: float, trained: float) -> Study
     return Study(frozen=frozen, trained=found)
 
 
-def still(frozen: float, trained: float) -> Study:
-    return Study(still=(torch.full((DRAWS,), frozen), torch.full((DRAWS,), frozen), torch.full((DRAWS,), trained)))
-
-
 def limit(known: bool) -> Study:
     flips = np.tile([0.05, 0.15], DRAWS // 2)
     limits = {}
@@ -328,7 +308,7 @@ def limit(known: bool) -> Study:
     return Study(limits=limits, flips=flips)
 
 
-# --- IV.2, IV.5, IV.8, IV.9, IV.11: without label noise, in two steps, with two step sizes ----------------------------------------
+# --- IV.2, IV.5, IV.9, IV.11: without label noise, in two steps, with two step sizes ----------------------------------------
 
 
 def no_flips(boundary: float) -> Study:
@@ -336,16 +316,12 @@ def no_flips(boundary: float) -> Study:
     x = torch.as_tensor(np.repeat([0.5, 0.9, 1.1, 1.15, 1.5, 1.8], 5))
     moves = torch.outer(torch.sign(x - boundary), torch.tensor([0.0, 0.01, 0.02]).double())
     found = x, moves, torch.ones_like(x)
-    return Study(zero_moves=found[:2], one_way=found, moves={"softmax": found, "sparsemax": found})
+    return Study(one_way=found, moves={"softmax": found, "sparsemax": found})
 
 
 def slopes(right: float, without: float) -> Study:
     row = Study(deviation=right, without_slopes=without)
     return Study(two_steps={K: row for K in (2, 3, 5, 10)}, draws=4)
-
-
-def step_sizes(twice: float, once: float) -> Study:
-    return Study(same_as_two_classes={2.0: torch.full((4,), twice), 1.0: torch.full((4,), once)})
 
 
 def noise_products(base: float, plane: float, seed: int) -> Study:
@@ -358,13 +334,6 @@ def noise_products(base: float, plane: float, seed: int) -> Study:
     predicted = Study(noise_products=without, products=without + in_plane)
     track = Study(steps=(2, 5, 9), noise_products=found, predicted=predicted)
     return Study(tracks={"low": track, "high": track}, low_law=Study(n=50, d=5000))
-
-
-def momentum(leaving: int) -> Study:
-    """Every second run has momentum: of the 800 that enter, 40 leave again, those with momentum (1) or those without (0)."""
-    lead = np.tile([-1.0, 1.0, 1.0], (1600, 1))
-    lead[leaving::40, 2] = -1.0
-    return Study(from_outside=(np.full(1600, 1.0), np.full((1600, 3), 0.8), lead))
 
 
 def trained_layer(fast: tuple[float, float], slow: tuple[float, float]) -> Study:
@@ -386,19 +355,6 @@ def two_steps_fit(fast: float, slow: float) -> Study:
     return Study(frozen=Study(interpolates=np.array([[np.full(DRAWS, slow), np.full(DRAWS, fast)]])))
 
 
-def long_training(sigmoid: float, softmax: float) -> Study:
-    """log10 error at the end; every label is fitted if softmax ends with the larger one."""
-    ends = {"sigmoid": _around(sigmoid).numpy(), "softmax": _around(softmax).numpy()}
-    fit = np.full(DRAWS, 1.0 if softmax > sigmoid else 0.99)
-    return Study(low=1.0, at_norm=lambda name, _: Study(log10_error=[ends[name]], train_accuracy=[fit]))
-
-
-def windows(one: float, more: float) -> Study:
-    """Fraction of the exponent that is kept."""
-    late = np.array([one, more, more + 0.01, more - 0.01])[:, None] * np.ones(DRAWS)
-    return Study(local=Study(early_error=np.ones((4, DRAWS)), late_error=late))
-
-
 def bases(axis: float, random: float) -> Study:
     return Study(sign_ends={"axis": torch.full((3, DRAWS, 2), axis), "random": torch.full((3, DRAWS, 2), random)})
 
@@ -408,28 +364,20 @@ def batches(small: float, full: float) -> Study:
     return Study(many={name: Study(end=_around(value)) for name, value in ends.items()})
 
 
-def heavy_tails(svm: np.ndarray, descent: np.ndarray) -> Study:
-    return Study(radial={3.0: Study(harmonic=np.full((DRAWS, 2), 1.2), svm=svm, on_signal=descent)})
-
-
 def in_the_trap(svm: np.ndarray, descent: np.ndarray) -> Study:
     return Study(same_draws=Study(svm=svm, on_signal=descent))
 
 
-def first_pass(kept: float, reset: float) -> Study:
-    found = {}
-    for then in ("batches on", "then gradient descent"):
-        found |= {then: kept, f"p set to 0, {then}": reset}
+def first_pass(kept: tuple[float, float], reset: tuple[float, float]) -> Study:
+    """log10 error of batches and of gradient descent after the first pass, and the same with p set to 0."""
+    then = ("batches on", "then gradient descent")
+    found = dict(zip(then, kept, strict=True)) | {f"p set to 0, {a}": e for a, e in zip(then, reset, strict=True)}
     return Study(passes={name: Study(log10_error=np.full(DRAWS, value)) for name, value in found.items()})
 
 
-def warm_starts(plain: np.ndarray, warm: np.ndarray) -> Study:
-    return Study(step_trap={K: (Study(on_signal=plain), Study(on_signal=warm)) for K in (3, 5)})
-
-
-half, whole = (0.0, 1.0, 0.5, 0.9), (0.0, 1.0, 0.9, 0.3)  # of `factors`
+half, whole = (0.0, 1.0, 0.5, 0.97), (0.0, 1.0, 0.9, 0.3)  # of `factors`
 light, sparse = ({"Rademacher": a, "uniform": a, "sparse_1_%": b} for a, b in ((0.0, 0.02), (0.02, 0.0)))
-undone, kept = (0.08, 0.05), (0.01, 0.5)  # of `trained_layer`
+undone, kept = (0.08, 0.03), (0.02, 0.5)  # of `trained_layer`
 
 
 @pytest.mark.parametrize(
@@ -437,32 +385,30 @@ undone, kept = (0.08, 0.05), (0.01, 0.5)  # of `trained_layer`
     [
         (HEADS["Q4"], window((8,)), [window((2,)), window((1,))]),
         (MAPS["Q24"], local((0, 4 / 7, 6 / 7, 1)), [local((0, 1, 1, 1)), local((1, 6 / 7, 4 / 7, 1))]),
-        (MAPS["Q22c"], late((-3, -0.5), (-3, -2.9), (-3, -0.5)), [late((-0.5, -3), (-3, -1), (-0.5, -3))]),
         (NOISE["Q72"], counted(1.0), [counted(1.5), counted(1.2)]),
         (NOISE["Q73"], gaps(1.0), [gaps(1.3)]),
         (NOISE["Q75"], traces(-3.0, 1.0), [traces(-2.0, 1.6), traces(-3.9, 1.3)]),
         (NOISE["Q74"], spike(1.0, 2), [spike(1.0, 1), spike(2**0.5, 2)]),
-        (CLASSES["Q36"], preference(0.05, 0.9, 1.0), [preference(0.9, 0.05, 1.0), preference(1.0, 0.9, 0.05)]),
+        (CLASSES["Q36"], preference(0.07, 0.92, 1.0), [preference(0.92, 0.07, 1.0), preference(1.0, 0.92, 0.07)]),
         (CLASSES["Q86"], late_ends(1.0), [late_ends(2.0)]),
-        (CLASSES["Q37"], benign(0.4, 0.2, 0.1), [benign(0.1, 0.2, 0.4)]),
-        (CLASSES["Q38"], unequal((-80, -1), (-50, -20)), [unequal((-50, -20), (-80, -1)), unequal((-1, -80), (-1, -1))]),
+        (CLASSES["Q38"], unequal((-87, -1.25), (-50, -20)), [unequal((-50, -20), (-87, -1.25)), unequal((-1.25, -87), (-1, -1))]),
         (starts.CLAIMS["Q10"], alike((0.01, 0.002), (0.1, 0.05)),
          [alike((0.1, 0.05), (0.01, 0.002)), alike((0.002, 0.01), (0.1, 0.05))]),
         (starts.CLAIMS["Q45"], growth((2, 50, 2)), [growth((1, 1, 1))]),
         (starts.CLAIMS["Q93"], products(2.0), [products(1.0), products(4.0)]),
         (starts.CLAIMS["Q94"], factors(half, whole, 0.2),
-         [factors(whole, half, 0.2), factors((1.0, 0.0, 0.5, 0.2), whole, 0.9)]),
-        (starts.CLAIMS["Q94c"], spreads(0.2, 0.0005), [spreads(0.0005, 0.2)]),
+         [factors(whole, half, 0.2), factors((1.0, 0.0, 0.5, 0.2), whole, 0.97)]),
         (margin.CLAIMS["Q6"], patterns(1.0, 1.0), [patterns(1.01, 1.0), patterns(1.0, 0.0)]),
         (margin.CLAIMS["Q48"], saddles(0.0, 1.0), [saddles(1.0, 1.002)]),
         (margin.CLAIMS["Q49"], divisions(1.0, 1.0, 2.0), [divisions(0.5, 1.0, 2.0), divisions(1.0, 1.2, 0.0)]),
         (margin.CLAIMS["Q50b"], joint(1.0, 1.0), [joint(0.97, 0.0)]),
         (margin.CLAIMS["Q91"], ties(1e-4, 0.0), [ties(0.0, 1e-4)]),
-        (margin.CLAIMS["Q15"], schedules(NO, YES, NO), [schedules(NO, NO, YES), schedules(YES, NO, NO)]),
+        (MAPS["Q22"], low_snr(-2.24, -0.48, (-3, -0.71)), [low_snr(-0.48, -2.24, (-0.71, -3))]),
+        (margin.CLAIMS["Q15"], schedules(FEW, YES, NO), [schedules(FEW, NO, YES), schedules(YES, FEW, NO)]),
         (trap.CLAIMS["Q53b"], block_fates("own"), [block_fates("flow"), block_fates("one")]),
-        (trap.CLAIMS["Q54"], rules(NO, YES), [rules(YES, NO)]),
-        (trap.CLAIMS["Q55"], steps_of_batches((YES, 1.0), (NO, 1.0)), [steps_of_batches((NO, 1.0), (YES, 0.99))]),
-        (trap.CLAIMS["Q30"], passes(0.8, -0.3), [passes(0.0, 0.8)]),
+        (trap.CLAIMS["Q55"], steps_of_batches((MOST, 1.0), (NO, 1.0)), [steps_of_batches((NO, 1.0), (MOST, 0.99))]),
+        (trap.CLAIMS["Q30"], passes(0.785, -0.3), [passes(0.0, 0.785)]),
+        (trap.CLAIMS["Q56"], first_pass((-4.6, -5.8), (-1.38, -1.36)), [first_pass((-1.38, -1.36), (-4.6, -5.8))]),
         (trap.CLAIMS["Q58"], cells(0.4), [cells(1.0)]),
         (thresholds.CLAIMS["Q23"], costs(0.004, 0.005), [costs(0.0044, 0.005), costs(0.004, 0.0039)]),
         (thresholds.CLAIMS["Q66"], costs(0.004, 0.005), [costs(0.0044, 0.005), costs(0.004, 0.0039)]),
@@ -470,21 +416,17 @@ undone, kept = (0.08, 0.05), (0.01, 0.5)  # of `trained_layer`
         (LONG["Q34"], radial(low=False, high=True), [radial(low=False, high=False), radial(low=True, high=True)]),
         (LONG["Q76"], lengths("lengths"), [lengths("class"), lengths("other")]),
         (LONG["Q77"], traced(1.0), [traced(1.5), traced(2.0)]),
-        (LONG["Q78"], meeting((-3, -1), (-0.5, -0.5), (-100, -40)),
-         [meeting((-3, -3), (-0.5, -1), (-100, -40)), meeting((-3, -1), (-100, -40), (-0.5, -0.5))]),
-        (LAYERS["Q39"], layers(0.002, 0.25, 0.2, 0.005),
-         [layers(0.25, 0.002, 0.2, 0.005), layers(0.2, 0.2, 0.002, 0.2)]),
-        (LAYERS["Q87"], still(0.0, 0.01), [still(0.01, 0.0)]),
+        (LONG["Q78"], meeting((-3, -1), (-0.5, -0.5)), [meeting((-3, -3), (-0.5, -1))]),
+        (LAYERS["Q39"], layers(0.002, 0.25, 0.222, 0.005),
+         [layers(0.25, 0.002, 0.222, 0.005), layers(0.222, 0.25, 0.002, 0.222)]),
         (LAYERS["Q89c"], limit(known=True), [limit(known=False)]),
         (NOISE["Q31"], rows(**light), [rows(**sparse)]),
         *((claim, no_flips(1.0), [no_flips(claim.wrong)])
-          for claim in (OPTIMISERS["Q59b"], CLASSES["Q82"], LAYERS["Q89"], thresholds.CLAIMS["Q61"])),
+          for claim in (LAYERS["Q89"], thresholds.CLAIMS["Q61"])),
         (CLASSES["Q35"], slopes(1e-15, 0.2), [slopes(0.2, 1e-15)]),
-        (CLASSES["Q81"], step_sizes(1e-14, 0.3), [step_sizes(0.3, 1e-14)]),
         *((OPTIMISERS["Q51b"], noise_products(1, 0, seed), [noise_products(1, 1, seed), noise_products(2, 0, seed)])
           for seed in (0, 1)),
-        (trap.CLAIMS["Q59c"], momentum(1), [momentum(0)]),
-        (LAYERS["Q39b"], trained_layer(undone, kept), [trained_layer(kept, undone)]),
+        (LAYERS["Q39b"], trained_layer(undone, kept), [trained_layer(kept, undone), trained_layer((0.005, 0.03), kept)]),
     ],
     ids=lambda each: getattr(each, "id", None),
 )  # fmt: skip
@@ -500,8 +442,7 @@ def test_heads_that_lead_in_both_directions(monkeypatch):
         ends = np.sqrt([np.ones((DRAWS, 1)), grown**2 * (1 + spread[:, None])])
         return Study(directions=Study(steps=(0, 1000), cosine=cosine + spread - spread.mean(), class_difference=ends))
 
-    # A growth of 40-fold or more is one of 10-fold or more: that control says more than the claim.
-    assert tighter(starts.CLAIMS["Q47"], study(0.0, 20.0), study(-0.5, 20.0), study(0.0, 60.0)) == []
+    assert worlds(starts.CLAIMS["Q47"], study(0.0, 20.9), study(-0.5, 20.9), study(0.0, 83.6)) == []
 
 
 def test_a_flow_with_another_constant_and_with_the_other_sign(monkeypatch):
@@ -526,14 +467,9 @@ def test_a_flow_with_another_constant_and_with_the_other_sign(monkeypatch):
     ("claim", "study", "one", "other"),
     [
         (HEADS["Q5"], two_steps_fit, 1.0, 0.0),
-        (MAPS["Q22"], long_training, -3.0, -0.4),
-        (MAPS["Q24b"], windows, 0.95, 0.4),
         (OPTIMISERS["Q27b"], bases, 1e-5, 1 - 1e-5),
         (OPTIMISERS["Q29"], batches, -3.5, -0.45),
-        (LONG["Q34b"], heavy_tails, YES, NO),
-        (trap.CLAIMS["Q40"], in_the_trap, YES, NO),
-        (trap.CLAIMS["Q56"], first_pass, -4.0, -1.0),
-        (CLASSES["Q86b"], warm_starts, NO, YES),
+        (trap.CLAIMS["Q40"], in_the_trap, YES, SOME),
     ],
     ids=lambda each: getattr(each, "id", None),
 )
@@ -544,11 +480,25 @@ def test_the_two_groups_exchanged(claim, study: Callable[..., Study], one: objec
     assert not claim.judge(study(other, other), 1.0).holds
 
 
+def test_draws_of_which_nothing_is_judged_are_silent_and_others_are_not():
+    flags, judged = np.ones((8, 4), bool), np.ones((8, 4), bool)
+    judged[0] = False
+    assert none_judged([judged]).tolist() == [True] + [False] * 7
+    assert none_judged([judged, np.ones((8, 1), bool)]).sum() == 0
+    assert mean_share([flags], 0.5, what="classes", judged=[judged]).draws == 7
+    shares = per_draw([flags], [judged])
+    assert within(shares, low=1.0, silent=none_judged([judged])).holds
+    shares[3] = np.nan
+    assert within(shares, low=1.0, silent=none_judged([judged])).mute
+
+
 def test_a_boundary_elsewhere():
     x = np.repeat([0.5, 0.9, 1.1, 1.5], 5)
     moves = np.outer(np.sign(x - 1.2), [0.0, 0.01, 0.02])
     assert not one_way(x, moves, 1.0).holds
     assert one_way(x, moves, 1.2).holds
+    # No sharper than the nearest x on either side.
+    assert [part.grid for part in one_way(x, moves, 1.2).parts] == [pytest.approx(1.5 / 1.2 - 1)]
     assert not one_way(x, np.zeros_like(moves), 1.0).holds  # weights that never move follow no boundary
     values = np.array([1.2, 3.0])
     assert not on_both_sides(values, 1.0, lambda x: x > 1.02 * values).holds

@@ -103,6 +103,17 @@ def test_reduced_coordinates_are_exact_also_with_w_trained(name):
     close(turned.W[-1, 0], turn @ b.W[-1, 0] @ turn.T, 1e-9)
 
 
+def test_without_the_residual_p_stays_as_long_as_w_does():
+    """Both tokens of Y are the mean, from zero and from a random start; with W trained p moves."""
+    sample = layers_law(2.0).draw(0, 2, start_vectors=2)
+    beta, start = 5 * sample.law.n / sample.law.d, gaussian_start(sample, 0.01)
+    for options, origin, moves in (
+        ({}, torch.zeros(()), False), ({"start": start}, start[1], False), ({"mixing_step_size": 1e-3 * beta}, torch.zeros(()), True)
+    ):  # fmt: skip
+        path = train_layers(sample, ARCHITECTURES["no residual"], beta, 30, **options)
+        assert bool((path.p - origin).any()) is moves
+
+
 def test_one_layer_is_the_single_head_and_positions_do_not_matter():
     sample = SignalNoiseLaw(9, 80, 6.0, 0.2).draw(0, 2, coordinates="dense")
     assert sample.signal_position.unique().numel() == 2

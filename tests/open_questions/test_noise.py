@@ -11,7 +11,6 @@ from scipy.special import ndtr
 
 from attnbook.open_questions.noise_laws import rate as noise_rate
 from attnbook.open_questions.noise_laws.claims import CLAIMS, NoiseStudy, _with_points, noise_study
-from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Covariance, Diagonal, Spiked
 from attnbook.open_questions.noise_laws.laws import (
     NoiseLaw,
@@ -21,9 +20,9 @@ from attnbook.open_questions.noise_laws.laws import (
     seen_by_noise,
 )
 from attnbook.open_questions.noise_laws.long_runs import correlated_fates, noise_costs, norms_only, radial_fates
-from attnbook.open_questions.noise_laws.long_study import LongNoiseStudy, long_noise_study
+from attnbook.open_questions.noise_laws.long_study import long_noise_study
 from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
-from attnbook.open_questions.noise_laws.rate import RateRow, gap_slope, universality_gaps
+from attnbook.open_questions.noise_laws.rate import universality_gaps
 from attnbook.open_questions.noise_laws.study import claim_matrix, error_rows, law_named, strength_to_norm
 from attnbook.open_questions.noise_laws.traces import spike_draws, trace_rows, two_level, two_trace_log10_error
 from attnbook.single_head.coordinates import reduce
@@ -34,7 +33,6 @@ from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward
 from attnlib.single_head.training import gradient_descent
-from bookkit.claims import Verdict
 from bookkit.rules import LEVEL, mean_within
 from tests.bad_input import refusing
 
@@ -291,14 +289,6 @@ def test_slopes_and_curvatures_of_the_error():
     assert found == pytest.approx((three[0] - 2 * three[1] + three[2]) / 2e-6, rel=1e-3)
 
 
-def test_slope_of_known_gaps():
-    one = torch.ones(1, dtype=torch.float64)
-    rows = [RateRow(d, d // 20, 0 * one, -3 * d**-0.7 * one, 0.01 * d**-0.7, one, 2000) for d in (100, 300, 1000)]
-    slope, error = gap_slope(rows)
-    assert slope == pytest.approx(-0.7)
-    assert 0 < error < 0.01
-
-
 # --- traces and spikes -----------------------------------------------------------------------------------------------------
 
 
@@ -407,13 +397,6 @@ def test_a_study_with_gaussian_rows_only_fails_the_claims_that_need_other_laws(s
     plain = {name: study.rows["Gaussian"] for name in study.rows}
     assert not CLAIMS["Q32"].check(replace(study, rows=plain)).as_expected
     assert CLAIMS["Q31"].check(replace(study, rows=plain)).as_expected
-
-
-def test_a_study_without_classes_near_the_threshold_has_nothing_to_say(radial):
-    far = replace(radial[3.0], harmonic=np.full_like(radial[3.0].harmonic, 2.0))
-    check = LONG["Q34b"].check(LongNoiseStudy({3.0: far}, {}, [], []))
-    assert check.verdict == Verdict.OUTSIDE
-    assert "these draws have none" in check.violated
 
 
 def test_two_errors_are_added_as_welch_does():

@@ -8,6 +8,7 @@ import torch
 from scipy.stats import norm
 from torch.nn.functional import softplus
 
+from attnbook.open_questions.judging import one_way
 from attnbook.open_questions.margin_and_descent.study import schedule_fates
 from attnbook.open_questions.optimisers.arcsine import arcsine_kernel, predicted_sign_descent
 from attnbook.open_questions.optimisers.compared import LINE_UP, Entry, compare_rules, milestones
@@ -32,10 +33,19 @@ from attnbook.open_questions.out_of_the_trap.trap_boundaries import (
 from attnbook.open_questions.out_of_the_trap.trap_escape import after_first_pass, batch_sweep, escape_map
 from attnbook.open_questions.outcomes import matched_step, rule_fates
 from attnbook.single_head.flow import flow_rates, signal_threshold
-from attnbook.single_head.long_run import law_at, train
+from attnbook.single_head.long_run import collected_moves, law_at, train, without_flips
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.rules import GRADIENT_DESCENT, SIGN_DESCENT, adam, stochastic
+from attnlib.single_head.rules import (
+    BLOCK_NORMALISED,
+    GRADIENT_DESCENT,
+    NORMALISED,
+    SIGN_DESCENT,
+    adam,
+    heavy_ball,
+    nesterov,
+    stochastic,
+)
 from attnlib.single_head.training import train_heads
 from tests.bad_input import refusing
 
@@ -226,6 +236,24 @@ def test_adams_second_step_in_p():
         sizes = path.p[2].abs() / 0.03
         assert sizes.median().item() == pytest.approx(adam_second_step(betas), rel=1e-4)
     assert adam_second_step() == pytest.approx(0.7441, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "rule", [heavy_ball(0.9), nesterov(0.9), NORMALISED, BLOCK_NORMALISED], ids=lambda rule: rule.name
+)
+@pytest.mark.parametrize("size", [0.25, 5.0])
+def test_momentum_and_normalised_steps_keep_the_threshold(rule, size):
+    """Without flips, orthogonal noise: each weight moves to the side of its own x."""
+    x, moves, _ = collected_moves(
+        (
+            own,
+            size,
+            train_heads(sample, size * matched_step(sample, rule, 1.0), 30, rule=rule).single().attention_on_signal,
+        )
+        for sample, own in without_flips((0.3, 0.9, 1.12, 1.5), 0)
+    )
+    assert one_way(x, moves, 1.0).holds
+    assert not one_way(x, moves, 1.2).holds
 
 
 # --- the arcsine law -------------------------------------------------------------------------------------------------------

@@ -1,11 +1,12 @@
-"""Claims E1 to E12: finite data in context. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
+"""Claims E1, E2 and E4 to E11: finite data in context. A judge takes a `Study` and a constant (1 is the claim, `wrong` its control)."""
 
 import math
+from dataclasses import replace
 
 import torch
 
 from attnbook.finite_data.limits import limit_error, pattern_error, ridge_error
-from attnbook.finite_data.study import CURVE, LARGE, Ladder, Study
+from attnbook.finite_data.study import CURVE, LARGE, Study
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, median_within, statistic_within, within
 
@@ -13,16 +14,6 @@ CLAIMS = ClaimSet("finite_data")
 
 
 EXCHANGED = 0.0  # a control's constant: what is compared with one another, the other way round
-
-
-def _limits(study: Study, ladder: Ladder, constant: float) -> Evidence:
-    """Of `ladder.kappa` times the constant: the tasks that were drawn at the ladder's first d, over d."""
-    kappa = ladder.kappa * (constant or 1.0)
-    formula = {
-        tasks: limit_error(ladder.tau, study.law.alpha, kappa, study.law.noise, tasks) for tasks in ("fresh", "seen")
-    }
-    named = zip(formula, reversed(formula) if constant == EXCHANGED else formula, strict=True)
-    return both(*(agrees(ladder.limit(tasks), formula[said]) for tasks, said in named))
 
 
 @CLAIMS.claim("E1", wrong=0.63, box="prop-finite-data-moments")
@@ -35,21 +26,24 @@ def exact_errors(study: Study, constant: float) -> Evidence:
     return both(*(agrees(study.plain.counted[:, i], predicted[:, i]) for i in (0, 1)))
 
 
-@CLAIMS.claim("E2", wrong=(math.inf, EXCHANGED), source=Source.CODE, box="prop-finite-data-few", uses="E1")
-def few_prompts(study: Study, constant: float) -> Evidence:
-    r"""the limit for few prompts
-    at $\tau=\frac12$ the errors of least squares on fresh and on seen tasks, extrapolated to $d=\infty$, are those of the formula for
-    $\tau<1$
-    wrong: the formula for a new task in each prompt, $\kappa=\infty$; fresh and seen tasks exchanged"""
-    return _limits(study, study.ladders[0], constant)
-
-
-@CLAIMS.claim("E3", wrong=(math.inf, EXCHANGED), source=Source.CODE, box="prop-finite-data-many", uses="E1")
-def many_prompts(study: Study, constant: float) -> Evidence:
-    r"""the limit for many prompts
-    at $\tau=2$ the errors of least squares on fresh and on seen tasks, extrapolated to $d=\infty$, are $e_\infty+C/(\tau-1)$
-    wrong: the formula for a new task in each prompt, $\kappa=\infty$; fresh and seen tasks exchanged"""
-    return _limits(study, study.ladders[1], constant)
+@CLAIMS.claim(
+    "E2", wrong=(math.inf, EXCHANGED), source=Source.CODE, box="prop-finite-data-few prop-finite-data-many", uses="E1"
+)
+def few_and_many_prompts(study: Study, constant: float) -> Evidence:
+    r"""the limits for few and for many prompts
+    the errors of least squares on fresh and on seen tasks, extrapolated to $d=\infty$, are those of the formula for $\tau<1$ at
+    $\tau=\frac12$, and $e_\infty+C/(\tau-1)$ at $\tau=2$
+    wrong: the formulas for a new task in each prompt, $\kappa=\infty$; fresh and seen tasks exchanged"""
+    parts = []
+    for ladder in study.ladders:
+        kappa = ladder.kappa * (constant or 1.0)
+        formula = {
+            tasks: limit_error(ladder.tau, study.law.alpha, kappa, study.law.noise, tasks)
+            for tasks in ("fresh", "seen")
+        }
+        named = zip(formula, reversed(formula) if constant == EXCHANGED else formula, strict=True)
+        parts += [agrees(ladder.limit(tasks), formula[said]) for tasks, said in named]
+    return both(*parts)
 
 
 @CLAIMS.claim("E4", wrong=1.25, box="prop-finite-data-unlimited", uses="E1")
@@ -57,18 +51,26 @@ def unlimited_prompts(study: Study, constant: float) -> Evidence:
     r"""the limit of unlimited prompts
     the errors of the best linear attention for $k$ tasks, extrapolated to $d=\infty$, are those of Marchenko and Pastur's law
     wrong: a quarter more tasks"""
-    return _limits(study, study.unlimited, constant)
+    ladder = study.unlimited
+    return both(
+        *(
+            agrees(
+                ladder.limit(tasks),
+                limit_error(ladder.tau, study.law.alpha, constant * ladder.kappa, study.law.noise, tasks),
+            )
+            for tasks in ("fresh", "seen")
+        )
+    )
 
 
 @CLAIMS.claim("E5", wrong=EXCHANGED, box="prop-finite-data-transition", uses="E4")
 def transition(study: Study, constant: float) -> Evidence:
     r"""the transition at as many tasks as dimensions
     with unlimited prompts and long ones the excess over the noise on fresh tasks falls like $\alpha^{-1/2}$ for $\kappa=1$ (exponent within
-    0.1), like $\alpha^{-1}$ for $\kappa=2$ (within 0.06), and stays for $\kappa=\frac12$ (exponent within 0.05): at $\alpha=100$ it is
+    0.03), like $\alpha^{-1}$ for $\kappa=2$ (within 0.06), and stays for $\kappa=\frac12$ (exponent within 0.05): at $\alpha=100$ it is
     $1-\kappa$ or up to ten per cent more
     regime: $d=64$, exponents between $\alpha=25$ and $100$
-    wrong: the three exponents exchanged in a circle, and a level of $0.9(1-\kappa)$
-    coarse: at these α the formula's own exponent for κ = 1 is 0.57, and d = 64 lowers it to 0.51"""
+    wrong: the three exponents exchanged in a circle, and a level of $0.9(1-\kappa)$"""
 
     def exponent(pairs: torch.Tensor) -> float:
         short, long = pairs.mean(0).tolist()
@@ -78,7 +80,7 @@ def transition(study: Study, constant: float) -> Evidence:
     return both(
         *(
             statistic_within(exponent, study.long[..., i], low=said - room, high=said + room, quantity="exponent", level=LEVEL / 4)
-            for i, (said, room) in enumerate(zip(stated, (0.05, 0.1, 0.06), strict=True))
+            for i, (said, room) in enumerate(zip(stated, (0.05, 0.03, 0.06), strict=True))
         ),
         mean_within(study.long[:, 1, 0], level, 1.1 * level, quantity="excess at kappa = 1/2", level=LEVEL / 4),
     )  # fmt: skip
@@ -86,17 +88,19 @@ def transition(study: Study, constant: float) -> Evidence:
 
 @CLAIMS.claim("E6", wrong=EXCHANGED, source=Source.MEASURED, box="prop-finite-data-many", uses="E1")
 def peak(study: Study, constant: float) -> Evidence:
-    """double descent, and its cure
+    r"""double descent, and its cure
     at $n=d(d+1)$ prompts and $d=16$ the median error on fresh tasks is more than fifty times that of predicting zero; with the page's
-    penalty, on the same prompts, it is less than two and a half times it
-    wrong: the fits with and without a penalty exchanged"""
+    penalty, on the same prompts, predicting zero errs on average by $0.47\pm0.02$ times as much as the fit
+    wrong: the fits with and without a penalty exchanged
+    coarse 1: without a penalty the error has no mean there; twenty draws leave its median between 79 and 17 600 times that of zero"""
     (plain, _, ridge), zero = study.curve[..., CURVE.index(1.0)], study.law.label_variance
     if not constant:
         plain, ridge = ridge, plain
-    return both(
+    whole = both(
         median_within(plain, low=50 * zero, quantity="median without penalty"),
-        median_within(ridge, high=2.5 * zero, quantity="median with penalty"),
+        mean_within(zero / ridge, 0.45, 0.49, quantity="mean of zero over the fit with penalty"),
     )
+    return replace(whole, numbers={})
 
 
 @CLAIMS.claim("E7", wrong=1.5, box="prop-finite-data-ridge")
@@ -112,14 +116,14 @@ def ridge(study: Study, constant: float) -> Evidence:
 def memorising(study: Study, constant: float) -> Evidence:
     r"""the memorising predictor answers with a wrong task
     on fresh tasks the posterior mean over $k$ known tasks errs by 1.4 to 1.6 times $1+\rho$, the error of predicting zero (an independent
-    task errs by $2+\rho$); the best linear attention of $k$ tasks stays below $1+\rho$
+    task errs by $2+\rho$), the best linear attention of $k$ tasks by $0.85\pm0.02$ times $1+\rho$
     regime: $d=32$ and $64$, $\alpha=1$, $\rho=0.1$, $\kappa=\frac12$
     wrong: the two predictors exchanged"""
     zero, found = study.law.label_variance, [study.at_kappa(study.predictors[0]), study.at_kappa(study.shares[0])]
     posterior, linear = found if constant else reversed(found)
     return both(
         mean_within(posterior, 1.4 * zero, 1.6 * zero, quantity="posterior mean"),
-        mean_within(linear, high=zero, quantity="linear attention"),
+        mean_within(linear, 0.83 * zero, 0.87 * zero, quantity="linear attention"),
     )
 
 
@@ -127,7 +131,7 @@ def memorising(study: Study, constant: float) -> Evidence:
 def pattern_of_one_task(study: Study, constant: float) -> Evidence:
     r"""one task is enough for the pattern
     fitted to prompts of a single task, the step of $\Gamma=(\eta I,0)$ is $\eta=1/(1+\frac1l+q)$, and its error on fresh tasks is
-    $1+\rho-\eta$; all of $\Gamma$, fitted to the same prompts, errs by more than predicting zero
+    $1+\rho-\eta$; all of $\Gamma$, fitted to the same prompts, errs by $1.98\pm0.10$ times the error of predicting zero
     regime: $d=16$, $n=20\,d(d+1)$
     wrong: the step without label noise, $q=1/\alpha$; the pattern and all of $\Gamma$ exchanged"""
     one, zero = study.one_task, study.one_task.law.label_variance
@@ -137,7 +141,7 @@ def pattern_of_one_task(study: Study, constant: float) -> Evidence:
     return both(
         agrees(one.step, step),
         agrees(pattern, zero - step, allowance=0.001, allowance_text=square, level=1e-5),
-        mean_within(full, low=zero, quantity="all of Gamma"),
+        mean_within(full, 1.88 * zero, 2.08 * zero, quantity="all of Gamma"),
     )
 
 
@@ -159,30 +163,14 @@ def no_better(study: Study, constant: float) -> Evidence:
 @CLAIMS.claim("E11", wrong=EXCHANGED, source=Source.MEASURED, box="prop-finite-data-softmax")
 def pair_and_pattern(study: Study, constant: float) -> Evidence:
     r"""the opposite pair survives, its pattern does not
-    two softmax heads that start opposite stay opposite (an imbalance below 0.05 in the mean); but less than a fifth of the squared norm of
-    their key-query circuits is in the pattern $\omega I$ at $k=2$ tasks, and more than nine tenths at $k=20$
+    two softmax heads that start opposite stay opposite (1 less their imbalance is 0.97 or more in the mean); but at $k=2$ tasks nine tenths
+    or more of the squared norm of their key-query circuits are outside the pattern $\omega I$, and at $k=20$ nine tenths or more in it
     regime: $d=5$, $l=20$, the page's noise and steps
     wrong: two heads of one sign; the circuits of $k=2$ and $k=20$ exchanged"""
     imbalance = torch.cat([row.imbalance for row in study.heads.values()])
     few, many = (study.heads[k].pattern for k in ((2, 20) if constant else (20, 2)))
     return both(
-        mean_within(imbalance if constant else 1 - imbalance, high=0.05, quantity="imbalance"),
-        mean_within(few, high=0.2, quantity="pattern at k = 2"),
+        mean_within(1 - imbalance if constant else imbalance, 0.97, quantity="balance"),
+        mean_within(1 - few, 0.9, quantity="outside the pattern at k = 2"),
         mean_within(many, low=0.9, quantity="pattern at k = 20"),
-    )
-
-
-@CLAIMS.claim("E12", wrong=2.5, source=Source.MEASURED, box="prop-finite-data-softmax", uses="E4 E11")
-def steeper(study: Study, constant: float) -> Evidence:
-    """softmax heads memorise as well, and the transition is steeper
-    at $k=2$ and $3$ tasks trained softmax heads err on the seen tasks by at most 0.005 more than the best linear attention in the mean; on
-    fresh tasks their error, over that of linear attention, is at least 1.2 times what it is at $k=20$ (geometric mean over draws)
-    regime: $d=5$, $l=20$, the page's noise and steps
-    wrong: on seen tasks less by 0.03 or more; on fresh ones a factor of three"""
-    heads, few = study.heads, [study.heads[k] for k in (2, 3)]
-    excess = torch.cat([row.seen - row.linear_seen for row in few])
-    ratio = torch.stack([row.log_ratio for row in few]).mean(0) - heads[20].log_ratio
-    return both(
-        mean_within(excess, high=0.005 if constant == 1 else -0.03, quantity="softmax minus linear, seen tasks"),
-        mean_within(ratio, low=math.log(1.2 * constant), quantity="log of the ratio"),
     )

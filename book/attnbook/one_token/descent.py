@@ -25,7 +25,7 @@ TEST = 1000  # fresh samples for each training set
 
 @dataclass(frozen=True)
 class Trained:
-    """Clean risk at the best rescaling of the output, 1 - corr(f, y)^2 on fresh samples; 1 where training has overflowed."""
+    """Clean risk at the best rescaling of the output, 1 - corr(f, y)^2 on fresh samples; 1 where linear weights have overflowed."""
 
     risks: torch.Tensor  # (R, noise levels, kinds, strengths, steps recorded)
     record: tuple[int, ...]
@@ -73,8 +73,13 @@ def train(
         if step < max(record):
             of_k, of_v, of_bias = _gradients(x, labels, k, v, bias, root)
             k, v, bias = k - rates[:, None] * of_k, v - rates[:, None] * of_v, bias - rates * of_bias
-    risks = torch.stack(kept, -1).nan_to_num(nan=1.0)
-    risks = risks.reshape(draws, len(KINDS), len(noise), len(strengths), len(kept)).transpose(1, 2)
+    risks = torch.stack(kept, -1)
+    linear = torch.tensor([kind == "linear" for _, kind, _ in heads])[:, None]
+    risks = (
+        risks.masked_fill(linear & risks.isnan(), 1.0)
+        .reshape(draws, len(KINDS), len(noise), len(strengths), len(kept))
+        .transpose(1, 2)
+    )
     return Trained(risks, tuple(sorted(record)))
 
 

@@ -24,8 +24,6 @@ class Study:
     law: OneTokenLaw
     heads: dict[int, dict[str, torch.Tensor]]  # by number of tokens and kind: mean squared error of each set, (R,)
     ladder: dict[float, dict[str, torch.Tensor]]  # the same by strength, at the page's number of tokens
-    flipped: dict[str, torch.Tensor]  # rescaled heads against flipped labels, at the page's law
-    label_noise: float
     trained: dict[int, Trained]  # by number n of training samples, with flipped labels; 12 R sets if n < 100
     clean: Trained  # without flipped labels, at 160 samples
 
@@ -41,16 +39,6 @@ def sampled(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> dict[str
         "erf": risk_sampled(lambda scores: erf_weights(scores, law, scale=scale), sample),
         "softmax at half the slope": risk_sampled(lambda scores: softmax_weights(scores, law, slope=0.5), sample),
         "sigmoid at half the bias": risk_sampled(lambda scores: sigmoid_weights(scores, law, bias=0.5), sample),
-    }
-
-
-def flipped_labels(law: OneTokenLaw, seed: int, *, runs: int, samples: int) -> dict[str, torch.Tensor]:
-    """Mean squared error against labels with flips, of three heads whose output is multiplied by 1 - 2 eta."""
-    factor, sample = 1 - 2 * law.label_noise, law.draw(seed, runs=runs, samples=samples)
-    return {
-        "softmax": risk_sampled(lambda scores: factor * softmax_weights(scores, law), sample),
-        "sigmoid": risk_sampled(lambda scores: factor * sigmoid_weights(scores, law), sample),
-        "linear": risk_sampled(lambda scores: factor * linear_weights(scores, law), sample),
     }
 
 
@@ -74,8 +62,6 @@ def make_study(
         law,
         heads={number: sampled(OneTokenLaw(number, strength), seed, **size) for number in LADDER},
         ladder={value: sampled(OneTokenLaw(tokens, value), seed, **size) for value in STRENGTHS},
-        flipped=flipped_labels(law, seed, runs=draws, samples=10 * samples),  # their differences are small
-        label_noise=label_noise,
         trained={
             number: train(
                 seed, samples=number, noise=(label_noise,), draws=draws * (12 if number < 100 else 1), **train_all

@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bookkit.rules import LEVEL, Evidence, both, mean_within, within
+from bookkit.rules import LEVEL, Evidence, both, mean_within, on_grid, within
+from bookkit.sharpness import Fixed
 
 
 def tensor(values: object) -> torch.Tensor:
@@ -34,6 +35,13 @@ def per_draw(flags: Sequence[np.ndarray], judged: Sequence[np.ndarray] | None = 
     return tensor(np.divide(hits, total, out=np.full(len(total), np.nan), where=total > 0))
 
 
+def none_judged(judged: Sequence[np.ndarray]) -> torch.Tensor:
+    """The draws of which no flag is judged, so that `per_draw` has nothing to say of them: (draws,)."""
+    return ~torch.as_tensor(
+        np.stack([np.asarray(part, dtype=bool).reshape(len(part), -1).any(1) for part in judged])
+    ).any(0)
+
+
 def mean_share(
     flags: Sequence[np.ndarray],
     low: float | None = None,
@@ -46,7 +54,8 @@ def mean_share(
     """The expected fraction of true flags in a draw lies in [low, high]: Student's t over the draws. Arguments as in `per_draw`."""
     shares = per_draw(flags, judged)
     total = int(sum(np.size(part) for part in flags) if judged is None else sum(np.sum(part) for part in judged))
-    evidence = mean_within(shares, low, high, quantity=f"mean fraction of {what}", level=level)
+    silent = None if judged is None else none_judged(judged)
+    evidence = mean_within(shares, low, high, quantity=f"mean fraction of {what}", silent=silent, level=level)
     numbers = {
         "share": evidence.numbers["measured"],
         "standard_error": evidence.numbers["standard_error"],
@@ -61,7 +70,8 @@ def one_way(x: object, moves: object, boundary: float, steps: object = 0.0) -> E
     x: (samples,), rho^2 |C_k| / d of each sample's class over the threshold; moves: (samples, steps), changes of its weight on the
     signal; steps: size of each one's steps in units of n/d. Towards the signal if x > `boundary`, towards the noise if x < `boundary`;
     x = 1 is left out. Proved for every sample: a move below -10^-12 rejects, and so does a second move below 10^-9 after a first step of
-    5n/d or less; after a longer one the loss may have no slope left in double precision. Weights that never move are rejected.
+    5n/d or less; after a longer one the loss may have no slope left in double precision. Weights that never move are rejected. The
+    verdict is no sharper than the distance to the nearest x on either side of the boundary.
     """
     x, moves = tensor(x), tensor(moves)
     learns = (tensor(steps) <= 5).expand_as(x)
@@ -70,6 +80,9 @@ def one_way(x: object, moves: object, boundary: float, steps: object = 0.0) -> E
     seconds = towards[learns[clear], 1]
     never = within(towards, low=-1e-12, quantity="moves towards the predicted side", share=1)
     second = within(seconds, low=1e-9, quantity="second moves", share=1)
+    found = both(never, second)
     against, rising = int((towards < -1e-12).sum()), int((seconds >= 1e-9).sum())
     shown = f"{against} of {towards.numel()} moves against it; second moves of {rising} of {len(seconds)} samples towards it"
-    return replace(both(never, second), measured=shown, numbers=never.numbers)
+    below, above = x[clear & (x < boundary)].max().item(), x[clear & (x > boundary)].min().item()
+    found = replace(found, measured=shown, numbers={}, parts=(Fixed(found.holds),))
+    return on_grid(found, max(boundary / below, above / boundary) - 1)

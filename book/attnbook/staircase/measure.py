@@ -24,17 +24,20 @@ def crossing_times(path: Path, levels: torch.Tensor) -> torch.Tensor:
 def plateau_heights(path: Path, crossings: torch.Tensor) -> torch.Tensor:
     """Loss where it falls most slowly between two crossings, or after the last one that there is, (R, M - 1); nan where there is none."""
     fall = -(path.loss[:, 2:] - path.loss[:, :-2]) / (path.times[2:] - path.times[:-2])
-    times, heights = (
-        path.times[1:-1],
-        torch.full((len(path.loss), crossings.shape[1] - 1), torch.nan, dtype=torch.float64),
-    )
-    for run, marks in enumerate(crossings):
-        for m in range(heights.shape[1]):
-            between = (times > marks[m]) & ~(times >= marks[m + 1])
-            if between.any():
-                slowest = torch.where(between, fall[run], torch.inf).argmin()
-                heights[run, m] = path.loss[run, slowest + 1]
-    return heights
+    between = _between(path, crossings)
+    slowest = torch.where(between, fall[:, None], torch.inf).argmin(-1)
+    return torch.where(between.any(-1), path.loss.gather(1, slowest + 1), torch.nan)
+
+
+def without_plateau(path: Path, crossings: torch.Tensor) -> torch.Tensor:
+    """Plateaus that a training does not have, (R, M - 1): it ends before the drop, or no record lies between that and the next one."""
+    return ~_between(path, crossings).any(-1) & path.loss.isfinite().all(1, keepdim=True)
+
+
+def _between(path: Path, crossings: torch.Tensor) -> torch.Tensor:
+    """(R, M - 1, S - 2): the inner records after a drop that come before the next one, or where there is none."""
+    times = path.times[1:-1]
+    return (times > crossings[:, :-1, None]) & ~(times >= crossings[:, 1:, None])
 
 
 def alignment(path: Path, times: torch.Tensor) -> torch.Tensor:

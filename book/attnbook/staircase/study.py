@@ -19,13 +19,11 @@ from attnbook.staircase import (
 )
 from attnbook.staircase.flow import train_merged
 from attnbook.staircase.loss import best_losses
-from attnbook.staircase.measure import alignment, crossing_times, plateau_heights
+from attnbook.staircase.measure import alignment, crossing_times, plateau_heights, without_plateau
 from attnlib import checks
 
 MERGED_SIZES = (1e-2, 1e-3, 1e-4)
 SOFTMAX_HEADS = 6
-# sizes of starts over the page's, and starts, for the power of the misalignment
-SMALLER, ALIGNED_STARTS = (1 / 2, 1 / 8), 100
 ALIGNED_SIZES = (0.05, 0.025)  # u, of keys and queries on the first eigenvector
 SHORT_LENGTH = 10
 SUM_STEP = 0.5
@@ -48,6 +46,16 @@ class Linear:
     predicted: torch.Tensor  # (R, D), times of the drops
     crossings: torch.Tensor  # (R, D), the same, measured
     heights: torch.Tensor  # (R, D - 1), of the plateaus between the drops
+
+    @property
+    def no_plateau(self) -> torch.Tensor:
+        """(R, D - 1): see `without_plateau`."""
+        return without_plateau(self.path, self.crossings)
+
+    @property
+    def missed(self) -> torch.Tensor:
+        """(R, D): drops that had not come when the training ended."""
+        return self.crossings.isnan() & self.path.loss.isfinite().all(1, keepdim=True)
 
 
 def linear_study(law: SpectrumLaw, start: Heads, time: float, *, every: float = 5.0, step: float = 0.5) -> Linear:
@@ -77,6 +85,11 @@ class Softmax:
     levels: torch.Tensor  # (D + 1,), of linear attention with N - 1 examples
     crossings: torch.Tensor  # (R, D)
     heights: torch.Tensor  # (R, D - 1)
+
+    @property
+    def no_plateau(self) -> torch.Tensor:
+        """(R, D - 1): see `without_plateau`."""
+        return without_plateau(self.path, self.crossings)
 
 
 def softmax_study(law: SpectrumLaw, *, size: float, time: float, draws: int, prompts: int, seed: int) -> Softmax:
@@ -126,7 +139,6 @@ class Study:
     first: torch.Tensor  # (R, 3), time of the first drop from starts of these sizes
     first_predicted: torch.Tensor  # (R, 3)
     off: torch.Tensor  # (R, 3), fraction of the learned matrix outside its first entry, at the first drop
-    misaligned_power: torch.Tensor  # (ALIGNED_STARTS,), power of the size in that fraction, for smaller starts
     merged: torch.Tensor  # (R, 3, D), times of the drops with merged key and query from starts of MERGED_SIZES
     merged_path: Path  # the first of them
     softmax: Softmax
@@ -157,9 +169,6 @@ def make_study(
     sizes = (2 * size, size, size / 2)
     first, off = first_drops(law, start, [s / size for s in sizes], size)
     early = torch.stack([predicted_drops(law, start.scaled(s / size), 1)[:, 0] for s in sizes], 1)
-    many = small_heads(seed, heads=heads, dimension=dimension, size=size, runs=ALIGNED_STARTS)
-    misaligned = first_drops(law, many, SMALLER, size)[1]
-    power = (misaligned[:, 0] / misaligned[:, 1]).log() / math.log(SMALLER[0] / SMALLER[1])
 
     merged_paths = [train_merged(law, seed, 200.0, heads=heads, size=s, runs=draws, every=0.5) for s in MERGED_SIZES]
     merged = torch.stack([crossing_times(path, main.levels) for path in merged_paths], 1)
@@ -178,6 +187,6 @@ def make_study(
     single, pair = (opposite_times(few, number, draws=softmax_draws, seed=seed) for number in (1, 2))
     best = best_losses(law, seed, starts=5)
     return Study(
-        main, equal, sampled, matrix, best, sizes, first, early, off, power, merged, merged_paths[0],
+        main, equal, sampled, matrix, best, sizes, first, early, off, merged, merged_paths[0],
         softmax, softmax_equal, sums, sums_time, few, single, pair,
     )  # fmt: skip

@@ -49,10 +49,6 @@ VERDICTS = {
 }
 
 
-# Claims of several parts that still give one reason for all of them.
-ONE_REASON = set("E5 P10 P12 P5 Q24 Q45 Q71 Q73 Q74".split())
-
-
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -269,7 +265,7 @@ def _unsharp(record: dict) -> Iterator[str]:
     if not parts:
         yield "it does not say what its rule could have refused: `Evidence` needs parts (bookkit.sharpness)"
     if isinstance(reasons, str):
-        if reasons and len(parts) > 1 and record["id"] not in ONE_REASON:
+        if reasons and len(parts) > 1:
             yield f"'coarse: ...' is one reason for {len(parts)} parts: name the part of each, as in 'coarse 2: ...'"
         reasons = dict.fromkeys(numbers, reasons)
     if unknown := sorted(set(reasons) - set(numbers)):

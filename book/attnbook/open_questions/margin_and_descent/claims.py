@@ -1,4 +1,4 @@
-r"""Claims Q6, Q7, Q48-Q50b and Q91: the largest margin of many heads; Q12-Q16: where gradient descent ends.
+r"""Claims Q6, Q7, Q48-Q50b and Q91: the largest margin of many heads; Q12-Q15: where gradient descent ends.
 
 Proofs of the derived ones in the theory chapter of Part IV.
 """
@@ -22,7 +22,7 @@ from attnbook.open_questions.margin_and_descent.study import MarginStudy
 from attnbook.open_questions.second_solver import ends_on_signal, on_both_sides
 from attnbook.single_head.flow import first_order_threshold
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, both, exactly, mean_within, median_within, within
+from bookkit.rules import LEVEL, Evidence, both, exactly, mean_within, within
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -40,7 +40,7 @@ def one_over_heads(study: MarginStudy, constant: float) -> Evidence:
         far = rows[..., 3] == 0
         # Next to the threshold real noise lets a split win by a hair (Q91): at most 0.2 % here.
         scaled = np.where(far, heads * rows[..., 2] / (constant or 1), np.nan)
-        ratio = within(tensor(scaled), low=0.998, high=1 + 1e-9, level=level)
+        ratio = within(tensor(scaled), low=0.998, high=1 + 1e-9, silent=torch.as_tensor(~far), level=level)
         shown = f"{rows[..., 2][far].mean():.4f} (H = {heads})"
         as_said = (rows[..., 1] == 1) == bool(constant)
         right = mean_share([as_said], 0.95, what=f"patterns, H = {heads}", judged=[far], level=level)
@@ -133,12 +133,12 @@ def joint_norm(study: MarginStudy, constant: float) -> Evidence:
     r"""the best heads under a joint norm are all in use
     $J_H(\gamma) = \min \sum_h|v_h|^2+|p_h|^2$ at margin $\gamma$: equal heads give $J_H(\gamma) \le H J_1(\gamma/H)$ (derived), so $J_H \to
     0$ as $H \to \infty$; a search with two heads finds nothing more than 0.5 % better in at least 95 % of draws, and both heads attend
-    (the smaller $|p_h|$ is at least 0.9 of the larger)
+    (the smaller $|p_h|$ is at least 0.97 of the larger)
     wrong: a cost 3 % smaller, and one idle head"""
     rows, level = study.margin.joint, LEVEL / 2
     found = tensor(rows[..., 0])
     ratio = within(found, low=0.995 * constant, high=1.005 * constant, quantity="J₂(γ) / 2 J₁(γ/2)", level=level)
-    low, high = (0.9, None) if constant == 1 else (None, 0.1)
+    low, high = (0.97, None) if constant == 1 else (None, 0.1)
     used = within(tensor(rows[..., 1]), low=low, high=high, quantity="smaller |p| / larger", level=level)
     shown = (f"{rows[..., 0].min():.2f} to {rows[..., 0].max():.2f}", f"at least {rows[..., 1].min():.1f}")
     return both(*(replace(part, measured=words) for part, words in zip((ratio, used), shown, strict=True)))
@@ -148,14 +148,13 @@ def joint_norm(study: MarginStudy, constant: float) -> Evidence:
 def tie(study: MarginStudy, constant: float) -> Evidence:
     """at the threshold a split is slightly better with Gaussian noise
     at the signal norm where signal and noise cost one head the same, a split of two heads also costs the same with orthogonal noise, and
-    less by a relative $10^{-6}$ to $10^{-2}$ with Gaussian noise in at least 90 % of draws: the value of a game in mixed strategies is at
-    least that in pure ones
+    less with Gaussian noise in at least 90 % of draws: the value of a game in mixed strategies is at least that in pure ones
     wrong: Gaussian and orthogonal noise exchanged"""
     gaussian, orthogonal = study.margin.ties.T if constant else study.margin.ties.T[::-1]
     gain = -gaussian
     exact = exactly(tensor(1 + orthogonal), 1.0, tolerance=1e-9)
-    better = within(tensor(gain), low=1e-6, high=1e-2, quantity="relative gain, Gaussian noise", share=0.9)
-    shown = f"{gain.min():.0e} to {gain.max():.0e}, in {int((gain >= 1e-6).sum())} of {len(gain)} draws"
+    better = within(tensor(gain), low=0.0, strict=True, quantity="relative gain, Gaussian noise", share=0.9)
+    shown = f"{gain.min():.0e} to {gain.max():.0e}, in {int((gain > 0).sum())} of {len(gain)} draws"
     tied = replace(exact, predicted="tie, orthogonal noise", measured=f"{exact.measured}, orthogonal")
     return both(replace(better, measured=shown), tied)
 
@@ -200,27 +199,14 @@ def first_order(study: MarginStudy, constant: float) -> Evidence:
 @CLAIMS.claim("Q15", wrong=(0.0, -1.0), source=Source.MEASURED, uses="L4")
 def step_size_trap(study: MarginStudy, constant: float) -> Evidence:
     r"""a large first step leads into the trap at high SNR
-    $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average at most 40 % of the classes on the signal, 500
-    steps of $n/5d$ first leave at least 90 % there
+    $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average $0.880 \pm 0.015$ of the classes on the
+    noise; after 500 steps of $n/5d$ first at least 97 % of them end on the signal
     wrong: five full steps first, n/5d afterwards: small steps come too late; the two schedules of the claim exchanged"""
     on_signal = {name: np.asarray(attention > 0.5) for name, (attention, _) in study.schedules.items()}
     full, small = "constant", "n/5d for 500 steps, then full" if constant else "full for 5 steps, then n/5d"
     if constant < 0:
         full, small = small, full
     return both(
-        mean_share([on_signal[full]], high=0.4, what="classes, constant step", level=LEVEL / 2),
-        mean_share([on_signal[small]], 0.9, what="classes, small steps first", level=LEVEL / 2),
+        mean_share([~on_signal[full]], 0.865, 0.895, what="classes on the noise, constant step", level=LEVEL / 2),
+        mean_share([on_signal[small]], 0.97, what="classes on the signal, small steps first", level=LEVEL / 2),
     )
-
-
-@CLAIMS.claim("Q16", wrong=4.0, source=Source.MEASURED, uses="R3")
-def small_steps(study: MarginStudy, constant: float) -> Evidence:
-    r"""small steps stay benign at x = 400
-    $\eta = 0.05$, $x = 400$, $n = 200$, $d = 40000$, $\beta = n/20d$: every label is fitted, the clean error is below $10^{-200}$ in the
-    median and below $10^{-100}$ in at least 95 % of draws
-    wrong: steps four times as large, n/5d"""
-    outcome = study.strong[round(0.05 * constant, 3)]
-    fitted = tensor(np.where(outcome.train_accuracy == 1, outcome.log10_error, 0.0))
-    middle = median_within(fitted, high=-200.0, quantity="median log₁₀ err", level=LEVEL / 2)
-    words = "log₁₀ err (0 if not interpolating)"
-    return both(middle, within(fitted, high=-100.0, quantity=words, level=LEVEL / 2))

@@ -4,7 +4,7 @@ Sizes that a page may change are arguments; the rest is written here, the same w
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,15 +15,12 @@ from attnbook.open_questions.more_classes.class_training import (
     ClassFates,
     class_descent,
     class_fates,
-    class_gram_descent,
 )
 from attnbook.open_questions.more_classes.classes import ClassesLaw, class_two_steps
-from attnbook.single_head.long_run import collected_moves
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.variants import StressedLaw
 from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gram_descent
 
@@ -67,13 +64,9 @@ class ClassesStudy:
     fates: dict[tuple[int, float], ClassFates]
     # K -> the same draws, eta = 0.2, x = 4: large steps, small steps first
     step_trap: dict[int, tuple[ClassFates, ClassFates]]
-    # relative deviations (draws,), by the two-class head's step of v over beta
-    same_as_two_classes: dict[float, torch.Tensor]
-    # own x (samples,), moves of the weight (samples, steps), steps in units of n/d, eta = 0
-    one_way: tuple[np.ndarray, ...]
     trap: tuple[np.ndarray, np.ndarray]  # states (8, runs, steps + 1) of the flow as a map, and x, nu, K (3, runs)
     cells: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign draws in every cell
-    benign: dict[tuple[int, float], np.ndarray]  # (n, eta) -> share of benign cells in every draw
+    benign: dict[int, np.ndarray]  # n -> share of benign cells in every draw, eta = 0.4
     imbalance: dict[int, np.ndarray]  # step -> log10 clean error of (majority, minority), (draws, 2)
 
 
@@ -124,32 +117,6 @@ def _step_trap(classes: int, seed: int, draws: int) -> tuple[ClassFates, ClassFa
         law, 0.25 * n / d, 500, draws=draws, seed=seed, schedule=lambda step: 1.0 if step < 300 else 20.0
     )
     return plain, warm
-
-
-def _same_as_two_classes(multiple: float, seed: int, draws: int) -> torch.Tensor:
-    """K = 2 with step b against the two-class head with steps (multiple b, b): largest relative deviation of v_1 - v_2 and p, per draw."""
-    old, new = SignalNoiseLaw(30, 3000, 12.0, 0.1), ClassesLaw(30, 3000, 12.0, 0.1, 2)
-    one, two = old.draw(seed, draws), new.draw(seed, draws)
-    a = gram_descent(one, multiple * 0.04, 60, attention_step_size=0.04)
-    b = class_gram_descent(two, 0.04, 60)
-    gaps = [(b.v[:, :, 0] - b.v[:, :, 1] - a.v, a.v), (b.p - a.p, a.p)]
-    return torch.stack([gap.abs().amax((0, 2)) / size.abs().amax((0, 2)) for gap, size in gaps]).amax(0)
-
-
-def _one_way(seed: int) -> tuple[np.ndarray, ...]:
-    """No flips, orthogonal noise tokens of squared norm d, K = 4: own x of every sample, the moves of its weight, its step."""
-    trainings = []
-    for i, x in enumerate((0.4, 0.8, 1.25, 3.0)):
-        law = ClassesLaw.at(x, 24, 5000, 0.0, 4)
-        sample = law.draw(seed + i, 2)
-        noise = torch.zeros_like(sample.noise)
-        noise[:, :, 4:] = law.d**0.5 * torch.eye(law.n, dtype=noise.dtype)
-        sample = replace(sample, noise=noise)
-        own = (law.signal_norm**2 * sample.counts()[0] / law.d).gather(1, sample.classes)
-        trainings += [
-            (own, step, class_gram_descent(sample, step * law.n / law.d, 40).attention) for step in (0.25, 5.0, 50.0)
-        ]
-    return tuple(part.numpy() for part in collected_moves(trainings))
 
 
 def _trap_runs(seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -206,18 +173,15 @@ def classes_study(
         for size, width, etas in ((200, 40_000, CELL_ETAS), (800, 640_000, (0.3, 0.35, 0.4, 0.45)))
         for eta in etas
     }
-    # The share of benign cells differs much between draws near the end: four times as many draws there.
-    many = {(200, eta): benign_cells(200, 40_000, eta, draws=4 * draws, seed=seed) for eta in (0.35, 0.4, 0.45)}
+    many = benign_cells(200, 40_000, 0.4, draws=4 * draws, seed=seed)  # the share differs much between draws there
     return ClassesStudy(
         draws=draws,
         two_steps={K: _two_step_row(200, 40_000, 0.05, K, draws, seed) for K in CLASSES},
         late={K: _late_row(n, d, label_noise, K, steps, draws, seed) for K in CLASSES},
         fates=_fates(seed, max(2, draws // 2)),
         step_trap={K: _step_trap(K, seed, draws) for K in (3, 5)},
-        same_as_two_classes={multiple: _same_as_two_classes(multiple, seed, draws) for multiple in (2.0, 1.0)},
-        one_way=_one_way(seed),
         trap=_trap_runs(seed),
         cells={key: benign.mean(-1) for key, benign in cells.items()},
-        benign={key: benign.mean((0, 1)) for key, benign in (cells | many).items()},
-        imbalance=_imbalance(seed, draws),
+        benign={size: found.mean((0, 1)) for size, found in ((200, many), (800, cells[800, 0.4]))},
+        imbalance=_imbalance(seed, 4 * draws),
     )

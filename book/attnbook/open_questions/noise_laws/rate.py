@@ -134,14 +134,3 @@ def _second_order(whole, logit, value, squares, variance: float) -> torch.Tensor
             hessian = corners / (4 * step**2 * scale[:, a] * scale[:, b])
             total = total + 0.5 * hessian * covariance[:, a, b]
     return total
-
-
-def gap_slope(rows: Sequence[RateRow]) -> tuple[float, float]:
-    """Slope of log |gap| against log d, and its standard error from the gaps' own (weighted least squares)."""
-    x = torch.log(torch.tensor([float(row.d) for row in rows], dtype=torch.float64))
-    gap = torch.tensor([row.gap for row in rows], dtype=torch.float64)
-    weight = (gap / torch.tensor([row.standard_error for row in rows], dtype=torch.float64)) ** 2
-    centred = x - (weight * x).sum() / weight.sum()
-    spread = (weight * centred**2).sum()
-    slope = (weight * centred * torch.log(gap.abs())).sum() / spread
-    return slope.item(), (1 / spread.sqrt()).item()

@@ -9,11 +9,11 @@ from attnbook.open_questions.optimisers.arcsine import SignCourse, off_the_signa
 from attnbook.open_questions.optimisers.compared import LINE_UP, Milestones, compare_rules
 from attnbook.open_questions.optimisers.signs import dense_copy, exponent
 from attnbook.open_questions.outcomes import matched_step
-from attnbook.single_head.long_run import class_attention, collected_moves, law_at, without_flips
+from attnbook.single_head.long_run import class_attention, law_at
 from attnlib import checks
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.rules import BLOCK_NORMALISED, NORMALISED, SIGN_DESCENT, adam, heavy_ball, nesterov
+from attnlib.single_head.rules import SIGN_DESCENT
 from attnlib.single_head.training import train_heads
 
 SIGN_STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 70, 100, 150)
@@ -29,8 +29,7 @@ class SignSteps:
     gd_exponent: torch.Tensor
     exponents: dict[str, torch.Tensor]  # by basis
     memory_ratio: dict[str, torch.Tensor]  # mean V_k over mean y_i v.xi_i, by basis
-    # log10 clean error after one step with axis signals, of sign descent and of Adam
-    axis_errors: dict[str, torch.Tensor]
+    axis_error: torch.Tensor  # log10 clean error after one step with axis signals
 
 
 def sign_steps(law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0) -> SignSteps:
@@ -38,7 +37,7 @@ def sign_steps(law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0) -> SignSt
     sample = law.draw(seed, checks.whole_number("draws", draws, at_least=2))
     clean, noisy = sample.counts()
     gd = train_heads(sample, 1.0, 1, record=[]).single()
-    exponents, ratios, errors = {}, {}, {}
+    exponents, ratios = {}, {}
     sign = torch.tensor([1.0, -1.0], dtype=torch.float64)
     for basis in ("axis", "flat", "random"):
         copy = dense_copy(sample, basis)
@@ -48,12 +47,8 @@ def sign_steps(law: SignalNoiseLaw, *, draws: int = 10, seed: int = 0) -> SignSt
         memory = copy.labels * torch.einsum("rnm,rm->rn", copy.noise_tokens()[:, :, 0], v)
         ratios[basis] = (sign * torch.einsum("rkm,rm->rk", copy.signals, v)).mean(1) / memory.mean(1)
         if basis == "axis":
-            for name, step in (
-                ("sign descent", path),
-                ("Adam", train_heads(copy, 0.01, 1, rule=adam(), record=[]).single()),
-            ):
-                errors[name] = log10_clean_error(step.v[-1], step.p[-1], copy)
-    return SignSteps(law, clean - noisy, exponent(gd.v[-1], sample), exponents, ratios, errors)
+            error = log10_clean_error(v, path.p[-1], copy)
+    return SignSteps(law, clean - noisy, exponent(gd.v[-1], sample), exponents, ratios, error)
 
 
 @dataclass(frozen=True)
@@ -62,11 +57,9 @@ class SignTrack:
 
     steps: tuple[int, ...]
     log10_error: torch.Tensor  # (S, R), in R^d
-    attention: torch.Tensor  # (S, R, n), on the signal, in R^d
     noise_products: torch.Tensor  # (S, R, 2, 2), inner products of Pi v and Pi p, in R^d
     predicted: SignCourse
     block_error: torch.Tensor  # (S, R), of the block-normalised trajectory itself
-    noisy: torch.Tensor  # (R, n)
 
 
 def sign_track(sample: Sample, size: float = 0.1) -> SignTrack:
@@ -76,19 +69,17 @@ def sign_track(sample: Sample, size: float = 0.1) -> SignTrack:
     paths = [
         train_heads(copy.run(r), step, max(steps), rule=SIGN_DESCENT, record=steps).single() for r in range(copy.runs)
     ]
-    v, p, weights = (torch.cat([getattr(q, name) for q in paths], 1) for name in ("v", "p", "attention_on_signal"))
+    v, p = (torch.cat([getattr(q, name) for q in paths], 1) for name in ("v", "p"))
     predicted = predicted_sign_descent(sample, step, max(steps), record=steps)
     block = predicted.path
     return SignTrack(
         steps=steps,
         log10_error=torch.stack([log10_clean_error(v[i], p[i], copy) for i in range(len(steps))]),
-        attention=weights,
         noise_products=torch.stack(
             [off_the_signals(copy, v[i], p[i], _products(v[i], p[i])) for i in range(len(steps))]
         ),
         predicted=predicted,
         block_error=torch.stack([log10_clean_error(block.v[t], block.p[t], sample) for t in steps]),
-        noisy=sample.noisy,
     )
 
 
@@ -128,28 +119,6 @@ class OptimiserStudy:
     signs: dict[float, SignSteps]  # by n SNR^2
     sizes: dict[int, SignSteps]  # by n, the same signal norm and d
     sign_ends: dict[str, torch.Tensor]  # `sign_fates` by basis, the same draws
-    # x (K,), moves (K, steps) of the clean attention, eta = 0, four rules
-    zero_moves: tuple[torch.Tensor, torch.Tensor]
-    adam_sizes: torch.Tensor  # (R,), median |entry| of Adam's p_2 over the step size
-
-
-def _zero_moves(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every step of every sample's attention without flips, orthogonal noise: momentum and normalised rules."""
-    return collected_moves(
-        (
-            own,
-            size,
-            train_heads(sample, size * matched_step(sample, rule, 1.0), 30, rule=rule).single().attention_on_signal,
-        )
-        for sample, own in without_flips((0.3, 0.7, 0.9, 1.12, 1.5, 4.0), seed)
-        for rule in (heavy_ball(0.9), nesterov(0.9), NORMALISED, BLOCK_NORMALISED)
-        for size in (0.25, 5.0)
-    )[:2]
-
-
-def _adam_sizes(sample: Sample) -> torch.Tensor:
-    path = train_heads(dense_copy(sample), 0.01, 2, rule=adam(), record=[]).single()
-    return path.p[-1].abs().median(dim=-1).values / 0.01
 
 
 def optimiser_study(
@@ -175,5 +144,4 @@ def optimiser_study(
         tracks={"low": sign_track(low), "high": sign_track(high)},
         signs=signs, sizes={size: sign_steps(replace(signs[4.5].law, n=size), **few) for size in (20, 100)} | {50: signs[4.5]},
         sign_ends={basis: sign_fates(basis, **few) for basis in ("axis", "random")},
-        zero_moves=_zero_moves(seed), adam_sizes=_adam_sizes(low),
     )  # fmt: skip

@@ -28,13 +28,12 @@ class TrapStudy:
     """Everything the claims look at."""
 
     ends: tuple[np.ndarray, np.ndarray, np.ndarray]  # `runs_from_anywhere`
-    from_outside: tuple[np.ndarray, np.ndarray, np.ndarray]  # the same, 4000 starts with V < t
     candidates: dict[str, Outcome]  # eta = 0.2, x = 1.3
     batches: dict[str, Outcome]  # the two of them with mini-batches, 40 draws
-    same_draws: Fates  # eta = 0.2, x = 1.3, gradient descent for long and the exact SVM
+    same_draws: Fates  # eta = 0.2, x = 1.3, gradient descent for long and the exact SVM; eight times the draws
     flow_fates: Outcome  # gradient descent, eta = 0.3, x in [1.3, 3.6]
     block_fates: Outcome  # block-normalised, the same draws
-    passes: dict[str, Outcome]  # first pass in batches of 20, eta = 0.1, x = 0.27
+    passes: dict[str, Outcome]  # first pass in batches of 20, eta = 0.1, x = 0.27; four times the draws
     wide_pass: tuple[Outcome, float, int]  # the first pass at d = 10^9, theta, number of batches
     sweep: dict[int, list[Outcome]]  # by batch size, for SWEEP_THETAS
     boundaries: dict[float, np.ndarray]  # by eta: x of the mean-field pass, for every theta of the maps
@@ -52,16 +51,15 @@ def trap_study(*, draws: int = 10, seed: int = 0) -> TrapStudy:
     start = ((0.25 * 100 / 200_000, 400), (4 * 100 / 200_000, 20_000))
     return TrapStudy(
         ends=runs_from_anywhere(seed),
-        from_outside=runs_from_anywhere(seed, 4000, behind=True),
         candidates=candidate_fates(**few),
         batches={
             name: rule_fates([law_at(1.3, 100, 200_000, 0.2)], *CANDIDATES[name], draws=40, seed=seed)
             for name in ("batches of 20, n/4d", "batches of 20, 5 n/d")
         },
-        same_draws=class_fates([law_at(1.3, 100, 200_000, 0.2)], start, svm=True, **few),
+        same_draws=class_fates([law_at(1.3, 100, 200_000, 0.2)], start, svm=True, draws=8 * draws, seed=seed),
         flow_fates=rule_fates(window, GRADIENT_DESCENT, 0.25, 1600, draws=5, seed=seed),
         block_fates=rule_fates(window, BLOCK_NORMALISED, 0.25, 800, draws=5, seed=seed),
-        passes=after_first_pass(weak, 20, 10.0, **few),
+        passes=after_first_pass(weak, 20, 10.0, draws=4 * draws, seed=seed),
         wide_pass=(rule_fates([wide], stochastic(20), 50.0 * 20 / 200, 10, **few), 50.0, 10),
         sweep=batch_sweep(weak, SWEEP_THETAS, SWEEP_BATCHES, **few),
         boundaries={eta: pass_threshold(eta, MAP_THETAS, 20) for eta in (0.0, 0.2)},

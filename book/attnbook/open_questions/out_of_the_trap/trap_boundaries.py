@@ -102,17 +102,15 @@ def own_block_thresholds(share: np.ndarray) -> np.ndarray:
     return between_shares(grid, np.array([block_threshold(eta) for eta in grid]), share)
 
 
-def runs_from_anywhere(
-    seed: int, count: int = 400, *, behind: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean-field descent without flips from random states with V >= t, or V < t (`behind`); every second run has momentum 0.9.
+def runs_from_anywhere(seed: int, count: int = 400) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean-field descent without flips from random states with V >= t; every second run has momentum 0.9.
 
     x is log-uniform in [0.05, 3], the step of every run log-uniform. Returns x (K,), attention s and lead V - t, both (K, 201).
     """
     rng = stream(seed, "start")
     x, size = np.exp(rng.uniform(np.log(0.05), np.log(3), count)), np.exp(rng.uniform(-2, 2.5, count))
     momentum = np.where(np.arange(count) % 2, 0.9, 0.0)
-    lead = rng.exponential(0.2, count) * (-1 if behind else 1)
+    lead = rng.exponential(0.2, count)
     t = rng.normal(0, 2, count)
     weight = rng.uniform(0.02, 0.98, count)
     state = np.stack([t + lead, t, np.log(weight / (1 - weight)), np.zeros(count)])  # V, t, P, q
@@ -128,18 +126,6 @@ def runs_from_anywhere(
         attention.append(_sigmoid(state[2] - state[3]))
         ahead.append(state[0] - state[1])
     return x, np.stack(attention, 1), np.stack(ahead, 1)
-
-
-def entered_and_left(x: np.ndarray, attention: np.ndarray, lead: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of `runs_from_anywhere`: which runs enter {V >= t, s >= 1/(1 + x)} from outside, and which of all leave it after they were in it.
-
-    Boolean arrays (K,). A run leaves when it is outside by more than 10^-9 in s or in V - t.
-    """
-    low = 1 / (1 + x[:, None])
-    inside = (attention >= low) & (lead >= 0)
-    outside = (attention < low - 1e-9) | (lead < -1e-9)
-    been = np.maximum.accumulate(inside, axis=1)
-    return ~inside[:, 0] & been[:, -1], (been & outside).any(1)
 
 
 # --- mini-batches ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import torch
 from attnbook.open_questions.random_starts.query_key_value import (
     FactorTrajectory,
     direct_heads,
-    fixed_query_and_output,
     gaussian_factors,
     train_factors,
 )
@@ -28,8 +27,6 @@ class FactorStudy:
     """What `factor_study` measured; errors and attention are arrays (draws,) at the last step."""
 
     norms: tuple[float, float]  # signal norms above and below the threshold
-    fixed: tuple[torch.Tensor, ...]  # p, v of a fixed query and output; p, v of one head with step sizes as given
-    reference: dict[tuple[float, float], tuple[torch.Tensor, ...]]  # step-size factors -> p, v of one head
     runs: dict[tuple[float, float], FactorTrajectory]  # (signal norm, size) -> trajectory
     log10_error: dict[tuple[float, float], np.ndarray]  # (signal norm, size)
     # signal norm -> error, attention clean and flipped, plain p and v
@@ -85,12 +82,6 @@ def factor_study(*, draws: int = 10, seed: int = 0) -> FactorStudy:
             many, direct_heads(start.p, start.v), 5 * n / d / heads, 300, attention_step_size=5 * n / d * heads, record=[300], **plain
         )  # fmt: skip
         spread[norm, "vectors"] = _spread(path)
-    query, output = (torch.tensor([pair], dtype=torch.float64) for pair in ((1.0, 2.0), (0.5, -1.5)))
-    fixed = train_factors(sample, fixed_query_and_output(sample, query, output), 0.01, 6, **plain)
-    reference = {}
-    for value, attention in ((2.5, 5.0), (5.0, 2.5)):
-        path = gram_descent(sample, 0.01 * value, 6, attention_step_size=0.01 * attention)
-        reference[value, attention] = (path.p, path.v)
     strong = SignalNoiseLaw(40, 8000, 120.0, 0.2).draw(seed, draws, start_vectors=2 * width * 2)
     start = gaussian_factors(strong, 2, width, 0.1)
     divided = {
@@ -99,6 +90,4 @@ def factor_study(*, draws: int = 10, seed: int = 0) -> FactorStudy:
             strong, train_factors(strong, direct_heads(start.p, start.v), 0.0005, steps, record=[steps], **plain)
         ),
     }
-    return FactorStudy(
-        norms, (fixed.p[:, :, 0], fixed.v[:, :, 0]), reference, runs, errors, one_head, frozen, spread, divided
-    )
+    return FactorStudy(norms, runs, errors, one_head, frozen, spread, divided)

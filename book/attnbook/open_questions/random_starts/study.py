@@ -15,7 +15,7 @@ from attnbook.open_questions.random_starts.law import ManyDirectionsLaw
 from attnbook.single_head.flow import own_thresholds
 from attnbook.single_head.long_run import law_at, log_steps
 from attnlib import checks
-from attnlib.single_head.law import Sample, SignalNoiseLaw
+from attnlib.single_head.law import SignalNoiseLaw
 
 GROWTH_BINS = (0.35, 0.5, 0.7, 0.85, 0.95, 1.05, 1.15, 1.35, 1.7, 2.3, 3.5)  # of x / x*
 
@@ -26,7 +26,6 @@ class RandomStartsStudy:
 
     law: SignalNoiseLaw
     heads: int
-    small: Sample  # for checks of algebra
     starts: dict[float, HeadsCourse]  # size -> random starts at the page's law
     growth: HeadsCourse  # small starts, x across the threshold
     predicted_growth: np.ndarray  # (R, K) at its last step
@@ -53,13 +52,12 @@ def random_starts_study(
     n, d, eta = 100, 20_000, 0.05
     record = sorted({1, 2, 3, 5, 10, 20, 50, 100, 300, 1000, 3000, steps} & set(range(steps + 1)))
     growth = random_heads(
-        [law_at(x, n, d, eta) for x in np.geomspace(0.42, 3.6, 16)], 4, 0.02, 1.0, 1000, draws=6, seed=seed, record=[100, 300]
+        [law_at(x, n, d, eta) for x in np.geomspace(0.42, 3.6, 16)], 4, 0.02, 1.0, 1000, draws=24, seed=seed, record=[100, 300]
     )  # fmt: skip
     near = [law_at(x, n, d, eta) for x in (0.4, 0.55, 0.7, 0.95, 1.0, 1.05, 1.1, 1.15, 1.2, 1.6, 2.2, 3.0)]
     return RandomStartsStudy(
         law=law,
         heads=heads,
-        small=SignalNoiseLaw(12, 400, 8.0, 0.1).draw(seed, 3, start_vectors=6),
         starts={
             size: random_heads(
                 [law], heads, size, 5.0, steps, draws=draws, seed=seed, record=record,
