@@ -13,8 +13,12 @@ from pathlib import Path
 from bookkit.files import written_aside
 
 HOME = Path(__file__).resolve().parent
+ASSETS = HOME.parent / "assets"  # data that scripts read, in the repository
 LIST = HOME / "stored.sha256"
-MAKERS = {  # by the beginning of a path, the longest first, the program that makes it; {} is the file's name without its ending
+# By the beginning of a path, the longer first, the program that makes it; {} is the file's name without its ending.
+MAKERS = {
+    "../assets/explorers/": "python -m attnbook.explorers {}",
+    "../assets/story/": "python -m attnbook.story",
     "certified/tables/hard_heads.json": "python -m attnbook.certified.hard_heads",
     "certified/tables/boundary_cells.json": "python -m attnbook.certified.boundary_range",
     "certified/": "attnlib certify --full",
@@ -43,7 +47,7 @@ def sealed(path: str | Path) -> Path:
     A file that lies elsewhere, or is not there, passes. Raises ValueError for a table that is not as its program wrote it.
     """
     path = Path(path)
-    if not path.resolve().is_relative_to(HOME) or not path.is_file():
+    if not _ours(path) or not path.is_file():
         return path
     name = _name(path)
     if name not in _read:
@@ -62,7 +66,7 @@ def sealed(path: str | Path) -> Path:
 
 def seal(*paths: str | Path) -> None:
     """Write the lines of files that were just made. To be called by the program that made them, and by nobody else."""
-    made = {_name(Path(path)): _hash(Path(path)) for path in paths if Path(path).resolve().is_relative_to(HOME)}
+    made = {_name(Path(path)): _hash(Path(path)) for path in paths if _ours(Path(path))}
     with _one_at_a_time:
         if made:
             there = sorted((name, value) for name, value in (seals() | made).items() if (HOME / name).is_file())
@@ -88,8 +92,12 @@ def maker(name: str) -> str:
     raise KeyError(name)
 
 
+def _ours(path: Path) -> bool:
+    return any(path.resolve().is_relative_to(home) for home in (HOME, ASSETS))
+
+
 def _name(path: Path) -> str:
-    return path.resolve().relative_to(HOME).as_posix()
+    return Path(os.path.relpath(path.resolve(), HOME)).as_posix()
 
 
 def _hash(path: Path) -> str:

@@ -245,9 +245,13 @@ def test_imports_of_all_forms_are_followed(tmp_path: Path, monkeypatch: pytest.M
         path.parent.mkdir(exist_ok=True, parents=True)
         path.write_text(text)
     monkeypatch.setattr(_reads, "_home", lambda top: tmp_path / top)
-    found = {"attnlib", *(f"attnlib.{name}" for name in ("a", "b", "d", "deep", "deep.c"))}
+    found = {
+        "attnlib",
+        *(f"attnlib.{name}" for name in ("a", "alone", "b", "d", "deep", "deep.c")),
+    }  # a face: all beside it
     assert set(_reads.reads("if True:\n    from attnlib.a import x")) == found
     assert set(_reads.reads("from ..d import y", "attnlib.deep")) == {"attnlib.d"}
+    assert set(_reads.reads("import attnlib.b", own=("attnlib.b", "attnlib.d"))) == {"attnlib.b"}
     assert _reads.reads("import numpy") == {}
 
 

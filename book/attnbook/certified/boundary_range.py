@@ -173,7 +173,11 @@ def side(label_noise: str, on: str) -> Table:
     name = f"{label_noise} {on}"
     points = stored().get(name, [])
     pairs = [tuple(sorted(pair, key=Decimal)) for pair in pairwise(points)]
-    return Table(name, points, len(pairs), BITS, pairs, lambda cell: range_ends(label_noise, *cell, on).proved is True)
+
+    def refuted(cell: tuple[str, str]) -> str:
+        return "" if range_ends(label_noise, *cell, on).proved is True else f"x from {cell[0]} to {cell[1]}"
+
+    return Table(name, points, len(pairs), BITS, pairs, refuted, __name__)
 
 
 def covered(ends_of_cells: Sequence[str], low: str, high: str) -> bool:

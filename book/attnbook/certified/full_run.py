@@ -1,9 +1,10 @@
 """Stored tables that claims speak of as a whole, and the record of who proved all of their rows.
 
 A page has seconds: it proves one row of a table again. `attnlib certify --full` proves every row, in minutes, and then writes a line of
-`RECORD`: the hash of exactly this table, its number of rows, bits, seconds of a processor and day. A claim that rests on a table is
-proved only where the record holds the table's hash; otherwise it is *spot-checked*, which is no verdict. Another table, or a longer
-one, has another hash.
+`RECORD`: the hash of exactly this table, that of the programs that proved it, its number of rows, bits, seconds of a processor and day.
+A claim that rests on a table is proved only where the record holds both hashes; otherwise it is *spot-checked*, which is no verdict.
+Another table, or a longer one, has another hash. So have programs in which more than prose was changed: the module that proves the rows
+and all modules of `PROGRAMS` that it reads, found by their imports.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from time import process_time
 from typing import Any
 
 from attnbook.stored import seal, sealed
+from attnlib.kernels import _reads
 from bookkit.files import one_line_each, written_aside
 
+PROGRAMS = ("attnlib", "attnbook.certified")
 RECORD = Path(__file__).parent / "tables" / "full_run.json"
 KEPT = "_build/certified/full_run.json"  # from the book's root: parts that an unfinished run has proved
 
@@ -28,7 +31,8 @@ KEPT = "_build/certified/full_run.json"  # from the book's root: parts that an u
 class Table:
     """What a claim reads of a stored table.
 
-    content: as JSON holds it; parts: what is proved one after the other; proves(part): all rows of the part are as the claim says.
+    content: as JSON holds it; parts: what is proved one after the other; refuted(part): "" where all rows of the part are as the claim
+    and the table say, else what is not; module: where that stands.
     """
 
     name: str
@@ -36,7 +40,8 @@ class Table:
     rows: int
     bits: int
     parts: Sequence[Any]
-    proves: Callable[[Any], bool]
+    refuted: Callable[[Any], str]
+    module: str
 
     @property
     def hash(self) -> str:
@@ -44,9 +49,17 @@ class Table:
         return hashlib.sha256(json.dumps([self.name, self.content]).encode()).hexdigest()
 
     @property
-    def recorded(self) -> bool:
-        """Whether a full run of exactly this table is on record."""
-        return bool(_read(RECORD).get(self.name, {}).get("table") == self.hash)
+    def programs(self) -> str:
+        """SHA-256 of the code that proves it."""
+        return _reads.programs(self.module, PROGRAMS)
+
+    @property
+    def missing(self) -> str:
+        """ "" where a full run of exactly this table by these programs is on record, else why it is not."""
+        line = _read(RECORD).get(self.name, {})
+        if line.get("table") != self.hash:
+            return "no full run of exactly this table is on record"
+        return "" if line.get("programs") == self.programs else "the full run on record was one of other programs"
 
 
 def run_all(tables: Iterable[Table], root: Path, say: Callable[[str], None]) -> bool:
@@ -64,8 +77,7 @@ def run_all(tables: Iterable[Table], root: Path, say: Callable[[str], None]) -> 
 def _run(table: Table, kept: Path, say: Callable[[str], None]) -> bool:
     kept.parent.mkdir(parents=True, exist_ok=True)
     _write(RECORD, _read(RECORD))
-    programs = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-    key = f"{table.hash} {hashlib.sha256(programs).hexdigest()}"
+    key = f"{table.hash} {table.programs}"
     seconds = dict(_read(kept).get(key, {}))
     if not table.parts:
         say(f"{table.name}: the table has no rows")
@@ -74,15 +86,15 @@ def _run(table: Table, kept: Path, say: Callable[[str], None]) -> bool:
         if str(number) in seconds:
             continue
         start = process_time()
-        if not table.proves(part):
-            say(f"{table.name}: part {number} of {len(table.parts)} is not proved: {part}")
+        if found := table.refuted(part):
+            say(f"{table.name}: part {number} of {len(table.parts)} is not proved: {found}")
             _write(RECORD, {name: line for name, line in _read(RECORD).items() if name != table.name})
             return False
         seconds[str(number)] = round(process_time() - start, 1)
         _write(kept, {**_read(kept), key: seconds})
         say(f"{table.name}: part {number} of {len(table.parts)} is proved, {seconds[str(number)]} s")
     line = {
-        "table": table.hash, "rows": table.rows, "bits": table.bits,
+        "table": table.hash, "programs": table.programs, "rows": table.rows, "bits": table.bits,
         "seconds": round(sum(seconds.values())), "day": str(datetime.now(UTC).date()),
     }  # fmt: skip
     _write(RECORD, dict(sorted({**_read(RECORD), table.name: line}.items())))

@@ -16,10 +16,10 @@ def evidence(certificate: Certificate, *tables: Table) -> Evidence:
     """
     if certificate.proved is None:
         raise NothingToMeasure(f"undecided at {certificate.bits} bits: {certificate.statement}")
-    if certificate.proved and (missing := [table.name for table in tables if not table.recorded]):
+    if certificate.proved and (missing := {table.name: table.missing for table in tables if table.missing}):
         raise NothingToMeasure(
-            f"{SPOT_CHECKED}: no full run of exactly this table is on record ({', '.join(missing)}), which "
-            f"attnlib certify --full makes; only a few rows are proved: {certificate.statement}"
+            f"{SPOT_CHECKED}: {next(iter(missing.values()))} ({', '.join(missing)}); run attnlib certify --full; only a few rows are "
+            f"proved: {certificate.statement}"
         )
     enclosed = f"[{certificate.low}, {certificate.high}]" if certificate.low else certificate.verdict
     numbers = {"low": float(certificate.low), "high": float(certificate.high)} if certificate.low else {}

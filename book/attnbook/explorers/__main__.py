@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import attnbook.explorers
+from attnbook.stored import seal
 from bookkit.pages.catalogue import write_atomically
 from bookkit.parser import answered
 
@@ -69,6 +70,7 @@ def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
         same = path.is_file() and path.read_text(encoding="utf-8") == text
         if not same:
             write_atomically(path, text)
+            seal(path)
         print(
             f"{path.name}  {len(text.encode())} bytes, made in {time.perf_counter() - started:.1f} s{', unchanged' if same else ''}"
         )

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+from attnbook.stored import seal
 from attnbook.story.run import data
 from bookkit.pages.catalogue import write_atomically
 from bookkit.parser import answered
@@ -15,6 +16,7 @@ def main(path: Path = PATH) -> int:
     """Write the file; returns the exit status."""
     text = json.dumps(data(), allow_nan=False, separators=(",", ":"), sort_keys=True) + "\n"
     write_atomically(path, text)
+    seal(path)
     print(f"{path.name}  {len(text)} bytes")
     return 0
 
