@@ -134,7 +134,11 @@ def _at(column: Mapping[str, Any], k: int) -> dict[str, Any]:
     """One part of the verdict at the k-th seed; empty where nothing was measured there."""
     found = {name: value[k] if isinstance(value, list) else value for name, value in column.items()}
     kind = KINDS.get(found["rule"])
-    return {"rule": found["rule"], **{each.name: found[each.name] for each in fields(kind)}} if kind else {}
+    return (
+        {"rule": found["rule"], **{each.name: found[each.name] for each in fields(kind) if each.name in found}}
+        if kind
+        else {}
+    )
 
 
 @dataclass(frozen=True)
