@@ -37,6 +37,7 @@ from bookkit.ledger.sizes import sizes
 from bookkit.ledger.words import control_words, number_lines, signs, verdict_words
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
+from bookkit.replication.registration import registered
 from bookkit.results import CLAIMS_TYPE
 from bookkit.settings import settings
 from tests.house import ROOT
@@ -111,6 +112,16 @@ def test_what_is_a_problem(records: list[dict], said: list[str]) -> None:
     found = problems(on_page(*records))
     assert len(found) == bool(said)
     assert all(words in found[0] for words in said)
+
+
+def test_an_id_that_was_struck_is_never_used_again() -> None:
+    """The list of what is no claim any more: what it leads to is a claim, and none of its ids is one."""
+    rows = re.findall(r"^\| (\w+) \|.*\| (.*?) \| .*\|$", (ROOT / "book/restated.md").read_text(encoding="utf-8"), re.M)
+    alive = {record["id"] for record in read_ledger(ROOT)}
+    struck = {claim for claim, _ in rows}
+    assert len(rows) == len(struck) > 100
+    assert struck & (alive | set(registered(ROOT))) == set()
+    assert {claim for _, now in rows for claim in re.findall(r"`(\w+)`", now)} <= alive
 
 
 def test_names_are_those_of_the_claims_and_of_the_bibliography() -> None:

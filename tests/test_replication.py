@@ -473,7 +473,7 @@ def test_every_claim_of_the_code_is_on_a_stored_page() -> None:
     """`make check` runs it first: a claim that no page has judged is half a claim."""
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "book" / "attnbook").rglob("*.py"))
     written = set(re.findall(r"\.claim\(\s*\"(\w+)\"", code))
-    assert len(written) > 400
+    assert len(written) > 300
     assert sorted(written - {record["id"] for record in read_ledger(ROOT)}) == [], "python -m attnlib notebooks PAGE"
 
 
