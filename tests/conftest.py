@@ -16,8 +16,9 @@ if not torch.cuda.is_available():
 
 @pytest.fixture(scope="module")
 def one_thread():
-    """Sums are added in the order of a page's kernel, which has one thread."""
+    """Sums are added in the order of a page's kernel, which has one thread. Numbers below 1e-308, which `remake` takes for 0, are back."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+    torch.set_flush_denormal(False)

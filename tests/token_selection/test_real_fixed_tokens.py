@@ -222,6 +222,7 @@ def test_padding_is_as_if_it_were_not_there():
         assert padded.freeze(longer).mask.tolist() == [[True] * 4 + [False] * 4] * 4
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_without_the_packages_one_sentence_names_the_command(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(fixed_tokens, "find_spec", lambda name: None)
     (tmp_path / "trec").mkdir()
