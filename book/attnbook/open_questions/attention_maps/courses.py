@@ -123,7 +123,7 @@ def map_courses(
         errors = log10_map_errors(path.v[:, block], path.p[:, block], sample, attention_map)
         kept = (path.train_accuracy, path.attention_clean, path.attention_noisy)
         kept = (part[:, block].numpy() for part in kept)
-        courses.append(Course(np.array(path.steps), errors.numpy(), *kept))
+        courses.append(Course(np.array(path.steps), errors.numpy(), *kept, sample.noisy.sum(1).numpy()))
     return courses
 
 
