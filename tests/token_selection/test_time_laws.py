@@ -490,17 +490,19 @@ def test_sixty_of_a_hundred_errors_that_are_no_number_refuse_ts36():
     assert [isinstance(part, NoNumber) for part in lost.parts] == [False, False, True, False]
 
 
-def test_a_label_that_nothing_fits_is_silent_and_one_that_was_not_fitted_in_time_is_not():
+def test_a_label_that_nothing_fits_is_silent_and_one_that_was_not_fitted_in_time_counts_against():
     times = 1 / np.outer([1.0, 4.0, 16.0], np.linspace(1.0, 2.0, 12))
 
-    def judged(value):
+    def judged(value, sets=(3,)):
         changed = times.copy()
-        changed[1, 3] = value
+        changed[1, sets] = value
         return CLAIMS["TS37"].judge(SimpleNamespace(fit_dimensions=np.array([1, 4, 16]), fit_times=changed), 1.0)
 
     assert judged(times[1, 3]).draws == 12
     assert (judged(math.inf).holds, judged(math.inf).draws) == (True, 11)
-    assert not judged(math.nan).holds
+    late = judged(math.nan)
+    assert (late.holds, late.draws, late.numbers["failures"]) == (True, 12, 1)  # one of twelve is inside 95 %
+    assert not judged(math.nan, range(6)).holds
 
 
 @pytest.mark.weekly

@@ -171,10 +171,12 @@ def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
 def overfitting_time(study: TimeStudy, constant: float) -> Evidence:
     r"""second time scale: time to fit every label
     for $1/(n\,\mathrm{SNR}^2) \ge 1$, at fixed $\sigma_w^2 d$ and $|\mu|$, all labels are fitted at a time proportional to $d^{-1}$; the
-    exponent is -1 up to 0.2 in at least 95 % of the training sets whose labels can all be fitted
+    exponent is -1 up to 0.2 in at least 95 % of the training sets whose labels can all be fitted; a set that has a label unfitted after
+    2000 steps counts as outside
     wrong: exponent -1/2"""
-    never = np.isinf(study.fit_times)  # a label that no attention fits
-    slopes = _t(exponents(study.fit_dimensions, np.where(never, 1.0, study.fit_times)))
+    never, late = np.isinf(study.fit_times), np.isnan(study.fit_times)  # a label that no attention fits; one that took too long
+    slopes = _t(exponents(study.fit_dimensions, np.where(never | late, 1.0, study.fit_times)))
+    slopes[torch.as_tensor(late.any(0))] = math.inf
     bounds = -constant - 0.2, -constant + 0.2
     return within(slopes, *bounds, quantity="exponent", silent=torch.as_tensor(never.any(0)))
 
