@@ -174,7 +174,8 @@ def overfitting_time(study: TimeStudy, constant: float) -> Evidence:
     exponent is -1 up to 0.2 in at least 95 % of the training sets whose labels can all be fitted; a set that has a label unfitted after
     2000 steps counts as outside
     wrong: exponent -1/2"""
-    never, late = np.isinf(study.fit_times), np.isnan(study.fit_times)  # a label that no attention fits; one that took too long
+    # A label that no attention fits; one that was not fitted in time.
+    never, late = np.isinf(study.fit_times), np.isnan(study.fit_times)
     slopes = _t(exponents(study.fit_dimensions, np.where(never | late, 1.0, study.fit_times)))
     slopes[torch.as_tensor(late.any(0))] = math.inf
     bounds = -constant - 0.2, -constant + 0.2
