@@ -59,7 +59,7 @@ def sealed(path: str | Path) -> Path:
             )
         _read[name] = found
         if note := os.environ.get("BOOKKIT_TABLES"):  # in the kernel of a page, whose notebook keeps it
-            with open(note, "a", encoding="utf-8") as file:
+            with open(note, "a", encoding="utf-8", newline="\n") as file:
                 file.write(f"{found}  {name}\n")
     return path
 
