@@ -166,7 +166,7 @@ def test_all_of_it_by_keyboard(browser: Browser, address: str, records: list) ->
         outline = "getComputedStyle(document.activeElement.nextElementSibling).outlineStyle"
         assert page.evaluate(outline) == "solid"  # one sees where one is
         page.locator(".ledger-squares a.fails").first.focus()
-        named = page.evaluate("document.activeElement.title")  # as in "C3b: what it says (fails as expected)"
+        named = page.evaluate("document.activeElement.title")  # as in "R6: what it says (fails as expected)"
         assert named in {f"{r['id']}: {r['title']} (fails as expected)" for r in records if r["verdict"] == "fails"}
         opened = page.locator(page.evaluate("document.activeElement.hash") + "[open]")
         page.keyboard.press("Enter")
@@ -182,13 +182,13 @@ def test_all_of_it_by_keyboard(browser: Browser, address: str, records: list) ->
 
 
 def test_an_open_claim_in_the_dark_can_be_read_by_all(browser: Browser, address: str) -> None:
-    with visited(browser, address, f"{LEDGER}?verdict=fails#claim-c3b", PHONE, "dark") as visit:
-        visit.page.locator("#claim-c3b[open] pre").wait_for()
+    with visited(browser, address, f"{LEDGER}?verdict=fails#claim-r6", PHONE, "dark") as visit:
+        visit.page.locator("#claim-r6[open] pre").wait_for()
         assert looks.loading(visit) + looks.sideways(visit) + looks.readable(visit, "dark") == []
         turned(visit, DESKTOP, "light")
         assert looks.ledger_fits(visit) + looks.sideways(visit) + looks.readable(visit, "light") == []
         # Groups are made alike, and axe takes a minute for all of them.
-        others = "document.querySelectorAll('.ledger-page:not(:has(#claim-c3b))').forEach(page => page.remove())"
+        others = "document.querySelectorAll('.ledger-page:not(:has(#claim-r6))').forEach(page => page.remove())"
         visit.page.evaluate(others)
         assert looks.accessible(visit) == []
 
@@ -199,7 +199,7 @@ def test_without_scripts_all_is_listed_and_links_open(browser: Browser, records:
         assert page.locator(".ledger-filter").is_hidden()
         assert page.locator("details.claim > summary:visible").count() == len(records)
         assert page.locator("#claim-c8 dl").is_visible()  # opened by its link alone
-        assert not page.locator("#claim-c9 dl").is_visible()
+        assert not page.locator("#claim-c8b dl").is_visible()
         heads = {(record["part"], record["source"]) for record in records}
         assert page.locator(".ledger-head:visible").count() == len(heads)
         command = "rerun single_head/02_two_steps -o out.ipynb --force"
