@@ -12,7 +12,6 @@ every judge with what was registered of it last.
 """
 
 import ast
-import copy
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,10 +55,9 @@ class Registered:
 # --- what is fixed ----------------------------------------------------------------------------------------------------------
 
 
-def fingerprint(record: Mapping[str, Any], root: Path, without: str = "") -> str:
+def fingerprint(record: Mapping[str, Any], root: Path) -> str:
     """Sixteen hexadecimal digits that change when what decides the claim's verdict does; see the module.
 
-    `without`: a keyword, left out of every call (`silent`): whether the claim is the one that was registered before rules had it.
     `record`: what the page stored of the claim (`bookkit.ledger.records`). A judge that is written in the page itself goes by the
     claim's statement and rule.
     """
@@ -67,8 +65,6 @@ def fingerprint(record: Mapping[str, Any], root: Path, without: str = "") -> str
     if found:
         path = root / found[0]
         tree = _parsed(path, path.stat().st_mtime_ns)
-        if without:
-            tree = _Without(without).visit(copy.deepcopy(tree))
         judge = next(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.lineno == found[1])
         shapes = [_shape(node, record["id"]) for node in _reached(tree, judge, record["id"])]
         decides: list[Any] = [record["function"].rpartition(".")[2], *shapes]
@@ -77,17 +73,6 @@ def fingerprint(record: Mapping[str, Any], root: Path, without: str = "") -> str
     source = root / "notebooks" / f"{page_name(record)}.md"
     text = json.dumps([decides, _sizes(source, source.stat().st_mtime_ns)], ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-class _Without(ast.NodeTransformer):
-    """Drops a keyword from every call."""
-
-    def __init__(self, keyword: str) -> None:
-        self.keyword = keyword
-
-    def visit_keyword(self, node: ast.keyword) -> ast.AST | None:
-        """None for that keyword."""
-        return None if node.arg == self.keyword else self.generic_visit(node)
 
 
 @cache
