@@ -1,7 +1,9 @@
 """What every page must satisfy, as functions from a notebook to the list of its faults. An empty list is a good page."""
 
+import ast
 import html
 import re
+from collections import Counter
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -158,17 +160,23 @@ def compared(notebook: NotebookNode) -> list[str]:
 
 
 def open_cell(notebook: NotebookNode) -> list[str]:
-    """The first code that a reader sees is the page's subject: 25 lines at most, without our packages; the next cell compares with them."""
+    """The first code that a reader sees is the page's subject, in 40 lines of 88 letters and without our packages.
+
+    It has one statement a line, and the next cell compares it with attnlib or attnbook.
+    """
     cells = code_cells(notebook)[2:]  # behind the Colab cell and the parameters
     first = next((n for n, cell in enumerate(cells) if not folded(cell)), None)
     if first is None or first + 1 == len(cells):
         return ["no open cell with another one behind it"]
     source, after = cells[first].source, cells[first + 1]
     ours = r"^\s*(?:from|import) (?:attnlib|attnbook|bookkit)\b"
-    long = max(len(line) for cell in cells if not folded(cell) for line in cell.source.splitlines())
+    shown = [cell.source for cell in cells if not folded(cell)]
+    long = max(len(line) for each in shown for line in each.splitlines())
+    crowded = [line for each in shown for line in crowded_lines(each)]
     told = {
-        f"the open cell has {len(source.splitlines())} lines, 25 are allowed": len(source.splitlines()) > 25,
-        f"a line that is not folded has {long} characters, 100 are allowed": long > 100,
+        f"the open cell has {len(source.splitlines())} lines, 40 are allowed": len(source.splitlines()) > 40,
+        f"a line that is not folded has {long} characters, 88 are allowed": long > 88,
+        f"more than one statement on a line: {crowded}": crowded,
         "the open cell imports our packages": re.search(ours, source, re.M),
         "the cell behind the open one is folded": folded(after),
         "the cell behind the open one does not compare with attnlib or attnbook": not re.search(
@@ -176,6 +184,16 @@ def open_cell(notebook: NotebookNode) -> list[str]:
         ),
     }
     return [fault for fault, there in told.items() if there]
+
+
+def crowded_lines(source: str) -> list[str]:
+    """Lines with two statements, and those like a, b, c = d, e, f, which is three in one."""
+    statements = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.stmt)]
+    found = {line for line, number in Counter(each.lineno for each in statements).items() if number > 1}
+    for each in statements:
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Tuple) and len(each.value.elts) > 2:
+            found |= {each.lineno for target in each.targets if isinstance(target, ast.Tuple)}
+    return [source.splitlines()[line - 1].strip() for line in sorted(found)]
 
 
 def folded(cell: NotebookNode) -> bool:

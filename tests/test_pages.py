@@ -55,8 +55,46 @@ def test_a_page_is_as_a_page_must_be(page: Page) -> None:
     assert {name: found for name, found in faults.items() if found} == {}
 
 
-# Parts whose subject a reader can see in 25 lines; IV compares variants of these, VIII proves numbers.
+# Parts whose subject a reader can see in 40 lines; IV compares variants of these, VIII proves numbers.
 IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/", "staircase/", "one_token/")
+# Pages whose open code is still set for the old cap of 25 lines of 100 letters. One that is rewritten leaves the list.
+STILL_FOLDED = {
+    "finite_data/01_finite_data",
+    "in_context/01_data_and_model",
+    "in_context/02_training",
+    "in_context/03_circuits",
+    "in_context/04_what_the_heads_compute",
+    "in_context/05_two_numbers_per_head",
+    "in_context/06_how_many_heads",
+    "in_context/07_deeper_and_wider",
+    "in_context/08_what_holds_the_pattern",
+    "in_context/09_other_covariates",
+    "one_token/01_one_token",
+    "single_head/01_signal_and_noise",
+    "single_head/02_two_steps",
+    "single_head/03_rotations_are_free",
+    "single_head/04_max_margin",
+    "single_head/05_phase_diagram",
+    "single_head/06_beyond_two_steps",
+    "single_head/07_assumptions_under_stress",
+    "single_head/08_finite_dimension",
+    "single_head/09_a_public_script",
+    "single_head/10_bound_by_bound",
+    "single_head/11_finite_norms",
+    "single_head/12_hard_attention",
+    "single_head/13_where_attention_begins",
+    "single_head/15_error_from_both_sides",
+    "staircase/01_staircase",
+    "token_selection/01_setting",
+    "token_selection/02_dynamics",
+    "token_selection/03_time_laws",
+    "token_selection/04_heat_map",
+    "token_selection/05_existence",
+    "token_selection/06_real_data",
+    "token_selection/07_seven_data_sets",
+    "token_selection/08_the_delay",
+    "token_selection/09_a_fair_trial",
+}
 LONGER: dict[str, dict[str, int]] = {}
 
 
@@ -65,7 +103,12 @@ def test_a_page_says_one_thing_and_shows_its_subject(page: Page) -> None:
     notebook = stored(page)
     assert page_checks.one_thing(notebook, **LONGER.get(page.name, {})) == []
     if page.name.startswith(IN_THE_OPEN):
-        assert page_checks.open_cell(notebook) == []
+        faults = page_checks.open_cell(notebook)
+        if page.name not in STILL_FOLDED:
+            assert faults == []
+        else:
+            assert faults, f"take {page.name} out of STILL_FOLDED"
+            assert all("are allowed" in fault or "one statement" in fault for fault in faults)
 
 
 def test_figure_names_are_unique_in_the_book() -> None:
@@ -224,8 +267,14 @@ def made(*sources: str, tags: tuple[str, ...] = ()):
         (made("import numpy", "from attnlib import x"), 0),
         (made("import attnlib", "import numpy", "from attnbook import x", tags=("hide-input",)), 0),
         (made("import attnlib", tags=("hide-input",)), 1),
-        (made("\n".join(["x = 1"] * 26), "import attnlib"), 1),
-        (made("x = " + "1" * 97, "import attnlib"), 1),
+        (made("\n".join(["x = 1"] * 40), "import attnlib"), 0),
+        (made("\n".join(["x = 1"] * 41), "import attnlib"), 1),
+        (made("x = " + "1" * 84, "import attnlib"), 0),
+        (made("x = " + "1" * 85, "import attnlib"), 1),
+        (made("a, b = 1, 2\nx = 1, 2, 3\na, b, c = x", "import attnlib"), 0),
+        (made("x = 1; y = 2", "import attnlib"), 1),
+        (made("if 1: x = 2", "import attnlib"), 1),
+        (made("a, b, c = 1, 2, 3", "import attnlib"), 1),
         (made("from attnlib import x", "import attnlib"), 1),
         (made("x = 1", "y = 1"), 1),
     ],
