@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -176,8 +177,27 @@ def test_records_survive_json_and_a_notebook(family, monkeypatch):
     assert shown["table"].count("<details>") == shown["table"].count("<dt>Negative control</dt><dd>") == 2
     assert "half of it: holds, told apart" in shown["table"]
     assert "as expected" in shown["text"]
-    with pytest.raises(ValueError, match="at least one check"):
-        claims.verdict_table([])
+
+
+def test_a_page_shows_twelve_claims_and_folds_the_rest(monkeypatch):
+    many, shown = ClaimSet("test part"), []
+    for i in range(14):
+        many.claim(f"X{i}", f"title {i}\n$x = 1$\nwrong: 1.1", wrong=1.1)(
+            lambda x, c: exactly(x, c * torch.ones_like(x))
+        )
+    checks = many.check(torch.ones(3))
+    monkeypatch.setattr(claims, "publish", lambda kind, *parts: shown.append(parts))
+    claims.verdict_table([*checks[3:], checks[0]], further=checks[1:3])
+    claims.verdict_table(checks[:7], further=checks[7:])
+    (records, text, table), (same, same_text, _) = shown
+    assert (records, text) == (same, same_text)  # what is stored does not depend on what is folded
+    assert [record["id"] for record in records] == list(many)
+    seen, folded = table.split("<details class='verdict-further'><summary><span>Further claims (2)</span></summary>")
+    assert [re.findall(r"<b>(X\d+)</b>", part) for part in (seen, folded)] == [["X0", *list(many)[3:]], ["X1", "X2"]]
+    assert table.count("<details") == table.count("</details>") == 15
+    for refused in ([], checks[:13]):
+        with pytest.raises(ValueError, match=f"1 to 12 checks to show openly; got {len(refused)}: put the rest"):
+            claims.verdict_table(refused, further=checks)
 
 
 def test_claims_stand_in_the_order_in_which_people_count():

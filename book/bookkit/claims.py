@@ -22,6 +22,7 @@ from bookkit.rules import Evidence, NothingToMeasure
 from bookkit.sharpness import Mean, NoNumber, Part
 from bookkit.verdicts import by_number, html_table, text_table
 
+OPEN_CLAIMS = 12  # on one page; a reader compares no more
 Judge = Callable[[Any, float], Evidence]
 
 
@@ -235,9 +236,21 @@ def _reasons(said: dict[str, str]) -> str | dict[str, str]:
 # --- on a page -------------------------------------------------------------------------------------------------------------
 
 
-def verdict_table(results: Sequence[Check]) -> None:
-    """Show the closing table of a page, in the order of the ids, and leave the checks in the notebook for the ledger."""
-    if not results:
-        raise ValueError("verdict_table needs at least one check; got none")
-    records = by_number([result.as_record() for result in results])
-    publish(CLAIMS_TYPE, records, text_table(records), html_table(records))
+def verdict_table(results: Sequence[Check], further: Sequence[Check] = ()) -> None:
+    """Show the closing table of a page, in the order of the ids, and leave the checks in the notebook for the ledger.
+
+    A page shows at most twelve claims openly. The others stand in `further`: a folded list, "Further claims", at the table's end.
+    Their records are stored as those of the others are.
+
+        main = "T2 T4 M1 M3 M4"
+        verdict_table(CLAIMS.check(study, main), further=CLAIMS.check(study, "M13 M14 M15"))
+
+    Raises ValueError for no check, and for more than twelve in `results`.
+    """
+    if not 0 < len(results) <= OPEN_CLAIMS:
+        raise ValueError(
+            f"verdict_table needs 1 to {OPEN_CLAIMS} checks to show openly; got {len(results)}: put the rest into further=[...]"
+        )
+    shown, folded = (by_number([result.as_record() for result in part]) for part in (results, further))
+    records = by_number([*shown, *folded])
+    publish(CLAIMS_TYPE, records, text_table(records), html_table(shown, folded))

@@ -4,6 +4,7 @@
     <div class='verdict-row'><b>C8</b><details>
     <summary><span>title</span> <span>measured, in short</span> <span><span class='verdict'>holds</span></span></summary>
     <dl> prediction, rule, measured in full, source, negative control </dl></details></div> ...
+    <details class='verdict-further'><summary><span>Further claims (5)</span></summary> rows like those above </details></div>
 
 The id stands beside what opens, for in the book it is a link, and no link may stand inside a `<summary>`. `<details>` opens without
 scripts, in the book as in Colab. The book adds what a notebook cannot know: links to the ledger and to the boxes of the theory
@@ -66,9 +67,13 @@ def text_table(records: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def html_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """For browsers: a line for each claim that opens."""
-    return f"<div class='verdict-table'><p>{HINT}</p>\n" + "\n".join(map(_row, records)) + "</div>"
+def html_table(records: Sequence[Mapping[str, Any]], further: Sequence[Mapping[str, Any]] = ()) -> str:
+    """For browsers: a line for each claim that opens; those of `further` stand in a folded list at the end."""
+    rows, folded = ("\n".join(map(_row, part)) for part in (records, further))
+    if folded:
+        summary = f"<summary><span>Further claims ({len(further)})</span></summary>"
+        rows += f"\n<details class='verdict-further'>{summary}\n{folded}</details>"
+    return f"<div class='verdict-table'><p>{HINT}</p>\n{rows}</div>"
 
 
 def _verdict(record: Mapping[str, Any]) -> str:
