@@ -98,7 +98,10 @@ def test_pages_are_numbered_as_they_follow_each_other() -> None:
     for folder, part in settings(ROOT).parts.items():
         pages = [name for name in ORDER if name.startswith(f"notebooks/{folder}/")]
         assert pages == sorted(pages)
-        assert [title(name).split()[0] for name in pages] == [f"{part.number}.{i}" for i in range(1, len(pages) + 1)]
+        # A page that joined another one leaves a gap: numbers of the others stand in what people wrote down.
+        assert [title(name).split()[0] for name in pages] == [
+            f"{part.number}.{int(name.split('/')[2][:2])}" for name in pages
+        ]
         # Proofs are where one goes from a page, so they stand behind.
         proofs = [name for name in ORDER if re.match(rf"Proofs for Part {part.number}(:|$)", title(name))]
         assert ORDER.index(pages[-1]) < ORDER.index(proofs[0])
@@ -140,6 +143,44 @@ def test_the_built_book_takes_public_links_for_its_own(tmp_path: Path, monkeypat
     assert '<a class="reference external" href="https://a.github.io/bc">else</a>' in page
     assert "the book has no book/two.html; got https://a.github.io/b/book/two.html" in told
     assert told.count("WARNING") == 1
+
+
+# --- old addresses ----------------------------------------------------------------------------------------------------
+
+
+def test_a_page_that_moved_leads_on_and_a_row_that_cannot_be_right_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {
+        "notebooks/w/02_old": "notebooks/w/03_new#box",
+        "gone/old": "notebooks/w/03_new",
+        "book/lost": "book/nowhere",
+        "book/first": "notebooks/w/03_new",
+        "book/vague": "notebooks/w/03_new#nothing",
+    }
+    table = "\n".join(f'"{old}" = "{new}"' for old, new in rows.items())
+    address = "https://a.github.io/b"
+    write(tmp_path / "pyproject.toml", f'[tool.bookkit]\naddress = "{address}"\n[tool.bookkit.redirects]\n{table}\n')
+    write(tmp_path / "_toc.yml", "")
+    pages = {
+        "book/first": "# First\n\n```{toctree}\n../notebooks/w/03_new\n```\n",
+        "notebooks/w/03_new": "# New\n\n(box)=\n## A box\n",
+    }
+    monkeypatch.chdir(tmp_path)
+    html, told = rendered(tmp_path, pages, "bookkit.sphinx.redirects")
+    assert re.findall(r"redirects: (\S+) (.*)", told) == [
+        ("book/lost", "leads to book/nowhere, which is no page of the book"),
+        ("book/first", "is a page of the book; take its row out"),
+        ("book/vague", "leads to notebooks/w/03_new#nothing, which is no place on that page"),
+    ]
+    assert "<h1>First" in (html / "book" / "first.html").read_text(encoding="utf-8")
+    assert [(html / f"{name}.html").exists() for name in ("book/lost", "book/vague")] == [False, False]
+    for old, link in (("notebooks/w/02_old", "03_new.html#box"), ("gone/old", "../notebooks/w/03_new.html")):
+        stub = (html / f"{old}.html").read_text(encoding="utf-8")
+        assert f'<meta http-equiv="Refresh" content="0; url={link}">' in stub
+        assert f'<a href="{link}">' in stub
+        assert f'<link rel="canonical" href="{address}/notebooks/w/03_new.html">' in stub
+    assert "location.hash || '#box'" in (html / "notebooks/w/02_old.html").read_text(encoding="utf-8")
 
 
 # --- the repository's: it stands in pyproject.toml; "Under another address" in book/running.md ------------------------

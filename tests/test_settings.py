@@ -36,6 +36,8 @@ def test_what_is_said_is_read_and_an_edit_is_seen(tmp_path: Path) -> None:
     second = told(tmp_path, f"[tool.bookkit.parts]\n{PART[:-2]}, paper = '1' }}")
     assert second.parts["a"] == Part("I", "First", "1")
     assert found.kept == {"a/01_b": ("mine.long",)}
+    moved = told(tmp_path, '[tool.bookkit.redirects]\n"book/old" = "book/new#part"')
+    assert moved.redirects == {"book/old": "book/new#part"}
     assert told(tmp_path, 'command = "other"').program == "python -m other"
 
 
@@ -53,6 +55,7 @@ def test_what_is_said_is_read_and_an_edit_is_seen(tmp_path: Path) -> None:
             r"parts.a of \[tool.bookkit\] must be a table of number, title and",
         ),
         ('[tool.bookkit.kept]\n"a/01_b" = "x"', r"a/01_b of \[tool.bookkit\] must be a list of names"),
+        ("[tool.bookkit.redirects]\na = 1", r"a of \[tool.bookkit\] must be a text; got 1$"),
         ("packages = [", r"^pyproject.toml cannot be read: "),
     ],
 )

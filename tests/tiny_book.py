@@ -55,7 +55,8 @@ def make_package(root: Path, value: int) -> Path:
 
 
 REPOSITORY = Path(__file__).parents[1]
-EXERCISES = 'exercises = "book/attnbook/exercises/table.json"\n'  # a small book has none
+# A small book has none.
+LACKING = re.compile(r'^exercises = .*\n|^\[tool\.bookkit\.redirects\]\n(?:".*\n)*', re.M)
 
 
 def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
@@ -64,7 +65,7 @@ def make_book(root: Path, pages: dict[str, str], prose: dict[str, str]) -> Path:
     The first of `prose` is the title page. Returns `root`.
     """
     for name in ("_config.yml", "pyproject.toml", "requirements.txt"):
-        write(root / name, (REPOSITORY / name).read_text(encoding="utf-8").replace(EXERCISES, ""))
+        write(root / name, LACKING.sub("", (REPOSITORY / name).read_text(encoding="utf-8")))
     sheets = ("icons.css", "book.css", "explorers.css", "ledger.css", "story.css", "formulas/formulas.css")
     for name in (*sheets, "favicon.svg", "light.js"):
         write(root / "book" / "assets" / name, (REPOSITORY / "book" / "assets" / name).read_text(encoding="utf-8"))
@@ -92,4 +93,4 @@ def rendered(root: Path, pages: dict[str, str], *extensions: str, **settings: ob
     folders, told = (root, None, root / "out" / "html", root / "out" / "trees"), io.StringIO()
     with docutils_namespace():
         Sphinx(*folders, "html", start | settings, None, told, freshenv=True).build()
-    return folders[2], re.sub(r"\x1b\[\d*;?\d*m", "", told.getvalue())
+    return folders[2], re.sub(r"\x1b\[[\d;]*m", "", told.getvalue())

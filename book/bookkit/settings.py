@@ -16,6 +16,9 @@ single_head = { number = "I", title = "A single head", paper = "2410.07746" }
 
 [tool.bookkit.kept]                          # pages that show results of long runs; the commands that make those again
 "single_head/02_two_steps" = ["attnlib train"]
+
+[tool.bookkit.redirects]                     # pages that joined others, and where they are read now; `#mark` may follow: `sphinx.redirects`
+"notebooks/single_head/06_old" = "notebooks/single_head/14_new"
 """
 
 import re
@@ -54,6 +57,7 @@ class Settings:
     address: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    redirects: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def program(self) -> str:
@@ -84,7 +88,7 @@ def _read(path: Path, stamp: int) -> Settings:
     known = [entry.name for entry in fields(Settings)]
     if unknown := sorted(set(table) - set(known)):
         raise UserError(f"{path.name}: [tool.bookkit] knows {', '.join(known)}; got {unknown[0]}")
-    parts, kept = (_typed(table, name, dict, "a table") for name in ("parts", "kept"))
+    parts, kept, redirects = (_typed(table, name, dict, "a table") for name in ("parts", "kept", "redirects"))
     return Settings(
         **{name: _names(table, name) for name in ("packages", "versions", "faces")},
         **{name: _text(table, name) for name in ("exercises", "check", "room")},
@@ -92,6 +96,7 @@ def _read(path: Path, stamp: int) -> Settings:
         address=check_address(address) if (address := _text(table, "address")) else "",
         parts={name: _part(name, entry) for name, entry in parts.items()},
         kept={name: _names(kept, name) for name in kept},
+        redirects={name: _text(redirects, name) for name in redirects},
     )
 
 
