@@ -1,4 +1,4 @@
-"""What book/style.md asks of the text: one word for one thing, and no letter, term or number of a claim before its meaning.
+"""What book/style.md asks of the text: one word for one thing, no letter or term before its meaning, and sentences that can be read.
 
 Read are chapters, pages with their captions, and what claims say in the ledger. Formulas, code, targets of links and roles, labels and
 options are blanked, so that a search finds words of the text only.
@@ -34,9 +34,13 @@ BLANKED = re.compile(
 PAGES = sorted((ROOT / "notebooks").glob("*/*.md"))
 CHAPTERS = [
     *(path for path in sorted((ROOT / "book").glob("*.md")) if path.stem not in ("bibliography", "style")),
-    *sorted((ROOT / "book").glob("explorers/*.md")), *sorted((ROOT / "book").glob("reference/*.md")),
+    *(path for folder in ("explorers", "papers", "reference") for path in sorted((ROOT / "book").glob(f"{folder}/*.md"))),
     ROOT / "README.md", ROOT / "CONTRIBUTING.md",
 ]  # fmt: skip
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def prose(markdown: str) -> str:
@@ -81,14 +85,55 @@ OLD = {
     "attention map (a function)": r"\battention maps?\b",
     "max-margin": r"\bmax-margin\b",
     "mistake on fresh data": r"\bmistakes? (?:on|for|at) (?:a |one )?fresh\b",
+    "score (for v·x)": r"\bhead[- ]scores?\b",  # and VALUE_CALLED_SCORE, where v is in a formula
+    "fixed head, value head": r"\bfixed (?:value )?heads?\b|\bvalue heads?\b",
+    "prompt (for p)": r"\bprompts?\b",
+    "right, wrong, noisy (label, sample)": r"\b(?:right|wrong|noisy|false|incorrect)(?:ly)?[ -](?:label(?:s|l?ed)?|samples?)\b",
 }
+ONLY_IN = {"prompt (for p)": "token_selection"}  # other parts have prompts
+NOT_YET = set(
+    """
+    book/in_context_notebook.md book/lecture.md book/open_questions_theory.md book/papers.md book/preface.md book/restated.md
+    book/single_head_long_run_theory.md book/single_head_theory.md book/story.md book/teaching.md book/token_selection_theory.md
+    book/tour.md book/explorers/token_selection.md book/explorers/two_steps.md book/papers/token_selection.md
+    notebooks/certified/01_certified.md notebooks/certified/02_winning_selection.md notebooks/certified/03_best_scale.md
+    notebooks/certified/04_printed_constants.md notebooks/certified/05_boundary.md notebooks/certified/06_whole_ranges.md
+    notebooks/finite_data/01_finite_data.md notebooks/in_context/01_data_and_model.md notebooks/in_context/02_training.md
+    notebooks/in_context/03_circuits.md notebooks/in_context/04_what_the_heads_compute.md
+    notebooks/in_context/05_two_numbers_per_head.md notebooks/in_context/06_how_many_heads.md
+    notebooks/in_context/07_deeper_and_wider.md notebooks/in_context/08_what_holds_the_pattern.md
+    notebooks/in_context/09_other_covariates.md notebooks/one_token/01_one_token.md notebooks/open_questions/01_many_heads.md
+    notebooks/open_questions/02_optimisers.md notebooks/open_questions/03_attention_maps.md
+    notebooks/open_questions/04_noise_laws.md notebooks/open_questions/05_more_classes_and_layers.md
+    notebooks/open_questions/06_random_starts.md notebooks/open_questions/07_margin_and_descent.md
+    notebooks/open_questions/08_out_of_the_trap.md notebooks/open_questions/09_thresholds.md
+    notebooks/open_questions/10_noise_in_the_long_run.md notebooks/open_questions/11_second_layer.md
+    notebooks/reruns/01_one_run_many_runs.md notebooks/single_head/01_signal_and_noise.md notebooks/single_head/02_two_steps.md
+    notebooks/single_head/03_rotations_are_free.md notebooks/single_head/04_max_margin.md notebooks/single_head/05_phase_diagram.md
+    notebooks/single_head/06_beyond_two_steps.md notebooks/single_head/07_assumptions_under_stress.md
+    notebooks/single_head/08_finite_dimension.md notebooks/single_head/09_a_public_script.md
+    notebooks/single_head/10_bound_by_bound.md notebooks/single_head/11_finite_norms.md notebooks/single_head/12_hard_attention.md
+    notebooks/single_head/13_where_attention_begins.md notebooks/single_head/14_the_trap.md
+    notebooks/single_head/15_error_from_both_sides.md notebooks/staircase/01_staircase.md notebooks/token_selection/01_setting.md
+    notebooks/token_selection/02_dynamics.md notebooks/token_selection/03_time_laws.md notebooks/token_selection/04_heat_map.md
+    notebooks/token_selection/05_existence.md notebooks/token_selection/06_real_data.md
+    notebooks/token_selection/07_seven_data_sets.md notebooks/token_selection/08_the_delay.md
+    notebooks/token_selection/09_a_fair_trial.md
+""".split()
+)  # texts that do not yet follow the words of the notation; must end empty
+NOT_YET_SAID = set("TS15 TS36 TS54 TS61 TS62 TS66 TS68 TS71 TS77 TS79 TS85 TS91".split())  # claims that do not yet
+MAY_EXPLAIN = ("book/story.md", "book/preface.md", "README.md")  # these say once that a flipped label is a wrong one
+VALUE_CALLED_SCORE = re.compile(
+    r"\bscores?\b[^.|$]{0,40}\$[^$]*\bv(?:_\w|\^[^$]*?)?\s*\\cdot|\$[^$|]*\bv(?:_\w)?\s*\\cdot[^$|]*\$[^.|$]{0,12}\bscores?\b"
+)
 EXPLAINED = r"unflipped|not flipped|without (?:flipped|wrong)|true label|no (?:flipped|wrong) label"  # a clean error
 NUMBER = re.compile(r"\b(TS|[A-Z])(\d+)[a-z]?\b")  # looks like that of a claim
 
 
-def old_words(text: str) -> list[str]:
+def old_words(text: str, where: str = "") -> list[str]:
     text = re.sub(r"[ \t]+", " ", text)
-    found = (match for old in OLD.values() for match in re.finditer(old, text, re.I))
+    meant = (old for word, old in OLD.items() if ONLY_IN.get(word, "") in where)
+    found = (match for old in meant for match in re.finditer(old, text, re.I))
     return [text[max(0, match.start() - 20) : match.end() + 12].strip() for match in found]
 
 
@@ -106,36 +151,108 @@ def test_the_table_of_words_and_the_search_name_the_same_words() -> None:
     assert all(row[1] for row in rows)
 
 
-@pytest.mark.parametrize("path", [*CHAPTERS, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("path", [*CHAPTERS, *PAGES], ids=name)
 def test_the_words_of_a_text(path: Path) -> None:
-    """No old word, no clean error before its meaning; on pages no number of a claim that does not exist, no letter before its meaning."""
+    """No old word, no clean error before its meaning; on pages no number of a claim in running text, no letter before its meaning."""
     text = "\n\n".join(map(prose, texts(path)))
-    assert old_words(text) == []
     assert without_meaning(text) == []
     if path in PAGES:
-        known = {NUMBER.fullmatch(record["id"]).groups() for record in read_ledger(ROOT)}  # type: ignore[union-attr]
-        letters_of_claims = {letter for letter, _ in known}
-        assert {each for each in NUMBER.findall(text) if each[0] in letters_of_claims} <= known
         assert list(unexplained(texts(path))) == []
+    if name(path) not in NOT_YET:
+        assert old_words(text, name(path))[name(path) in MAY_EXPLAIN :] == []
+        if re.search("single_head|open_questions|story", name(path)):
+            assert [found[0] for text in texts(path) for found in VALUE_CALLED_SCORE.finditer(text)] == []
+        if path in PAGES:
+            assert numbers_in_running_text(text) == []
+
+
+def numbers_in_running_text(text: str) -> list[str]:
+    """Ids of claims outside tables and the list that leads to the ledger."""
+    known = {record["id"] for record in read_ledger(ROOT)}
+    running = (line for line in text.splitlines() if not line.startswith(("|", "- **Claims**")))
+    return [found[0] for line in running for found in NUMBER.finditer(line) if found[0] in known]
 
 
 def test_no_old_word_is_left_in_what_claims_say() -> None:
-    said = {each["id"]: f"{each['title']} {each['statement']} {each['regime']}" for each in read_ledger(ROOT)}
-    assert {name: found for name, text in said.items() if (found := old_words(prose(text)))} == {}
+    said = {
+        each["id"]: (each["part"], f"{each['title']} {each['statement']} {each['regime']}")
+        for each in read_ledger(ROOT)
+    }
+    found = {number: words for number, (part, text) in said.items() if (words := old_words(prose(text), part))}
+    assert set(found) <= NOT_YET_SAID, found
 
 
 FINDS = (
     "the power twin fails; common to all wings; the fate of a class; the share of clean samples; a mean share above .9; shares that go;"
     "the head is spoiled; noise of squared length $d$; the length of a gradient; taken by axes; in mean field; another attention map;"
-    "the max-margin threshold; a mistake on fresh data; ```{note}\nthe fate of it\n```;:::{prf:lemma} A fate\n:label: fate\n:::"
+    "the max-margin threshold; a mistake on fresh data; a head score; the fixed head answers;"
+    "a prompt is trained; wrongly labelled; noisy samples;"
+    " ```{note}\nthe fate of it\n```;:::{prf:lemma} A fate\n:label: fate\n:::"
 )
 
 
 def test_the_searches_find_old_words() -> None:
     for text in FINDS.split(";"):
-        assert len(old_words(prose(text.strip()))) == 1, text
+        assert len(old_words(prose(text.strip()), "token_selection")) == 1, text
+    assert old_words("A prompt is read.", "in_context") == []
+    for text in (r"the score $y_i v_1\cdot\xi_i$", r"its $v \cdot u$ is a score", r"the scores are $v^\top_1\cdot x$"):
+        assert VALUE_CALLED_SCORE.search(text), text
+    assert not VALUE_CALLED_SCORE.search(r"the score $p\cdot x$ and the value $v\cdot x$")
+    assert numbers_in_running_text("As C8 says (V9999).\n- **Claims**: C8\n| C8 |") == ["C8"]
     assert without_meaning("An error.\n\nThe clean\nerror falls.") == ["The clean\nerror falls."]
     assert without_meaning("The clean error, on unflipped labels.\n\nThe clean error falls.") == []
+
+
+# --- sentences that can be read ---------------------------------------------------------------------------------------
+
+SHORT_BOOK = (
+    "book/story", "single_head/01_signal_and_noise", "single_head/02_two_steps", "single_head/05_phase_diagram", "single_head/14_the_trap",
+    "token_selection/02_dynamics", "token_selection/08_the_delay", "in_context/01_data_and_model", "in_context/04_what_the_heads_compute",
+    "token_selection/09_a_fair_trial",
+)  # fmt: skip
+LONG = 40  # words of a sentence, a formula or a piece of code counted as one
+LONG_SENTENCES = 370  # that many are left outside of the short book; the number may only fall
+ONE_WORD = re.compile(
+    r"\$\$[\s\S]*?\$\$(?: \([\w-]+\))?|(?<![\\$])\$(?!\s)[^$]+?(?<!\s)\$|(?<!\})`[^`\n]+`|\{[\w:-]+\}`[^`<]*`"
+)
+
+
+def sentences(markdown: str) -> Iterator[str]:
+    """The sentences of a Markdown text; formulas, code and roles are words, titles, items and cells end a sentence."""
+    markdown = FENCE.sub(
+        lambda found: "\n\n" if (found["name"] or "") in CODE else f"\n\n{found['inner']}\n\n", markdown
+    )
+    markdown = re.sub(r"\{[\w:-]+\}`([^`<]+?)\s*<[^`>]*>`", r"\1", markdown)
+    words = re.sub(r"^:{3,}.*$|^:[\w-]+:", "\n\n", ONE_WORD.sub("F", markdown), flags=re.M)
+    words = re.sub(r"(?<=\])\([^()\s]*\)|<[^<>]+>|^> ?", "", words, flags=re.M)
+    words = re.sub(r"^\s*(?:\d+\.|[*-])\s", "\n\n", words, flags=re.M)
+    for paragraph in re.split(r"\n\s*\n|\n(?=#)|\|", words):
+        yield from re.split(r"(?<=[.!?])[\")'*_\]]*\s+(?=[A-Z*_\"(\[])", " ".join(paragraph.split()))
+
+
+def long_sentences(path: Path) -> list[str]:
+    return [each for text in texts(path) for each in sentences(text) if len(each.split()) > LONG]
+
+
+def test_no_sentence_of_the_short_book_is_long_and_elsewhere_few_are() -> None:
+    short = {
+        path for path in [*CHAPTERS, *PAGES] if name(path).removeprefix("notebooks/").removesuffix(".md") in SHORT_BOOK
+    }
+    assert len(short) == len(SHORT_BOOK)
+    assert {name(path): found for path in short if name(path) not in NOT_YET and (found := long_sentences(path))} == {}
+    assert sum(len(long_sentences(path)) for path in {*CHAPTERS, *PAGES} - short) <= LONG_SENTENCES
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_an_answer_has_three_sentences(path: Path) -> None:
+    answer = next(part for text in texts(path) for part in re.split(r"\n\s*\n", text) if part.startswith("**Answer.**"))
+    if name(path) not in NOT_YET:
+        assert 1 <= len(list(sentences(answer.removeprefix("**Answer.**")))) <= 3, answer
+
+
+def test_what_a_sentence_is() -> None:
+    text = "# A title\n\nOne $a. B$ is `c. D`. Two {prf:ref}`is. It <lem>` [here](there).\n\n1. Three\n2. four.\n\n```python\nx. Y\n```"
+    assert list(sentences(text)) == ["# A title", "One F is F.", "Two is.", "It [here].", "Three", "four.", ""]
 
 
 # --- no letter before its meaning -------------------------------------------------------------------------------------
