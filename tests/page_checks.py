@@ -22,6 +22,9 @@ if importlib.util.find_spec("attnlib") is None:
 # Kept by one side of the pair only: who ran the cell, and empty lists.
 NOT_PAIRED = {"papermill", "execution"}
 
+# Still pictures of the explorers; in their place the book shows the explorers themselves, see `bookkit.sphinx.explorer_pages`.
+STILLS = "https://attention-checked.github.io/attention-checked/_static/explorers/"
+
 # MyST that Colab shows as plain text, by what is wrong with it. Code, and then mathematics, are taken out before.
 MYST = {
     "a directive": r"^\s*(?:`{3,}|~{3,})\s*\{",
@@ -124,8 +127,8 @@ def markdown(notebook: NotebookNode) -> list[str]:
             if tag not in ("http", "https"):
                 faults.append(f"cell {number}: <{tag}>, where only {', '.join(sorted(HTML_DRAWN))} are allowed")
         for target in re.findall(r"!\[[^\]]*\]\(([^)]*)\)", plain):
-            if not target.startswith(("data:", "attachment:")):
-                # Colab opens the page alone, and the book must not fetch from elsewhere.
+            if not target.startswith(("data:", "attachment:", STILLS)):
+                # Colab opens the page alone, and the book must not fetch from elsewhere; there it shows the explorer itself.
                 faults.append(f"cell {number}: picture {target!r} is neither in the page nor drawn by it")
     return faults
 
@@ -222,6 +225,7 @@ def visible_words(notebook: NotebookNode) -> int:
 def _plain(text: str) -> str:
     text = re.sub(r"(?s)<details>.*?</details>|```.*?```", " ", text)
     text = re.sub(r"(?s)\$\$.*?\$\$|\$[^$]*\$", " formula ", text)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", " ", text)  # a picture's words are not seen beside it
     return html.unescape(re.sub(r"(?s)\]\([^)]*\)|<[^>]+>", " ", text))
 
 

@@ -73,6 +73,18 @@ FAULTS = {
     "No such file": GOOD.replace("01_a", "02_b"),
 }
 
+AT = "https://attention-checked.github.io/attention-checked"
+EMBEDDED = f"""# A page
+
+[![Dots: what is seen.]({AT}/_static/explorers/two_steps.png)]({AT}/book/explorers/two_steps.html)
+
+A sentence with [![a picture]({AT}/_static/explorers/two_steps.png)]({AT}/book/explorers/two_steps.html) stays one.
+"""
+FAULTS |= {
+    "explorer book/explorers/two_stepz: [Errno 2] No such file": EMBEDDED.replace("two_steps.html", "two_stepz.html"),
+    "explorer book/explorers/two_steps: the words of the picture must say": EMBEDDED.replace("Dots: what is seen.", ""),
+}
+
 
 def build(root: Path, pages: dict[str, str]) -> tuple[Path, str]:
     """Pages with the directive alone, as HTML; returns the folder and the warnings."""
@@ -94,8 +106,9 @@ def deferred(page: BeautifulSoup) -> list[str]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     other = GOOD.replace("two_steps", "bare")
-    pages = {"index": "# Start\n\n```{toctree}\nbook/explorers/two_steps\nbare\n```\n"}
-    html, found = build(tmp_path_factory.mktemp("pages"), {**pages, "book/explorers/two_steps": GOOD, "bare": other})
+    pages = {"index": "# Start\n\n```{toctree}\nbook/explorers/two_steps\nbare\nnotebooks/02_b\n```\n"}
+    pages |= {"book/explorers/two_steps": GOOD, "bare": other, "notebooks/02_b": EMBEDDED}
+    html, found = build(tmp_path_factory.mktemp("pages"), pages)
     assert found == ""
     return html
 
@@ -125,6 +138,20 @@ def test_scripts_are_on_their_own_page_only_data_first(built: Path) -> None:
         "index": [],
     }
     assert (built / "_static/explorers/data/two_steps.js").read_text() == "2;"
+
+
+def test_a_picture_that_leads_to_an_explorer_becomes_one_whose_scripts_wait(built: Path) -> None:
+    page = read(built / "notebooks/02_b.html")
+    (place,) = page.select("[data-explorer]")
+    assert [image["alt"] for image in place.select("img")] == ["What fig-dots shows"]
+    assert place.figcaption.text == "Dots: what is seen."
+    files = ["../_static/explorers/data/two_steps.js", "../_static/explorers/two_steps.js"]
+    assert place["data-scripts"].split() == files
+    assert deferred(page) == []
+    links = [place["data-page"], place.select_one(".explorer-more a")["href"]]
+    assert links == ["../book/explorers/two_steps.html"] * 2
+    assert [image["alt"] for image in page.select("p img")] == ["a picture"]
+    assert (built / "_static/explorers/two_steps.png").read_bytes() == base64.b64decode(PIXEL)  # what Colab shows
 
 
 def test_what_is_missing_is_a_warning_and_leaves_no_blank_box(tmp_path: Path) -> None:

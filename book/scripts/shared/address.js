@@ -25,10 +25,10 @@ export function settingsText(controls, state) {
     .join("&");
 }
 
-/** This page's address with the settings. */
-export function linkTo(controls, state) {
+/** The address of the explorer's page, `page` where it is not this one, with the settings. */
+export function linkTo(controls, state, page = "") {
   const text = settingsText(controls, state);
-  return window.location.href.split("#")[0] + (text ? `#${text}` : "");
+  return new URL(page, window.location.href).href.split("#")[0] + (text ? `#${text}` : "");
 }
 
 /** Put the settings into the address bar without a new entry in the history. */

@@ -19,6 +19,7 @@
  * values are held within their limits and rounded to what a slider would give (a dragged point has no more digits than
  * that). `changed` is the set of keys that changed since the last update, all of them at the first. Labels may hold <i>,
  * <sub>, <sup>.
+ * Within another page, `data-page` leads to the explorer's own: links go there, and this page's address is left alone.
  * If `update` throws, its message is shown as a sentence instead of the picture until the next good setting.
  */
 import {copy, linkTo, readAddress, writeAddress} from "./address.js";
@@ -73,7 +74,7 @@ class Explorer {
   constructor(root, spec, data) {
     Object.assign(this, {root, spec, data, changed: new Set(), frame: 0, sentenceRoom: 0});
     this.state = Object.fromEntries(spec.controls.map(({key, value}) => [key, value]));
-    this.live = element("div", "explorer-live", root);
+    this.live = root.insertBefore(element("div", "explorer-live"), root.querySelector(".explorer-more"));
     this.sentence = element("p", "explorer-verdict", this.live);
     this.trouble = element("p", "explorer-trouble", this.live);
     this.trouble.setAttribute("role", "alert");
@@ -96,7 +97,8 @@ class Explorer {
       values: (values) => this.showValues(values),
       say: (sentence, verdict) => this.say(sentence, verdict),
     };
-    const {values, complaints} = readAddress(spec.controls);
+    this.page = root.dataset.page;
+    const {values, complaints} = this.page ? {values: {}, complaints: {}} : readAddress(spec.controls);
     Object.assign(this.state, values);
     for (const {key} of spec.controls) {
       this.changed.add(key);
@@ -179,7 +181,7 @@ class Explorer {
       note.textContent = "All settings are back at their start.";
     });
     button("Copy link", async () => {
-      const link = linkTo(this.spec.controls, this.state);
+      const link = linkTo(this.spec.controls, this.state, this.page);
       note.textContent = (await copy(link))
         ? "Copied: the link opens this picture with these settings."
         : `Copy this link: ${link}`;
@@ -260,6 +262,7 @@ class Explorer {
   settle() {
     this.keepRoom();
     this.root.dataset.drawn = "";
+    if (this.page) return;
     clearTimeout(this.addressTimer);
     this.addressTimer = setTimeout(() => writeAddress(this.spec.controls, this.state), 250);
   }
@@ -334,6 +337,7 @@ class Explorer {
     // Light or dark: what was painted on a canvas is painted again.
     new MutationObserver(() => this.later()).observe(document.documentElement, {attributeFilter: ["data-theme"]});
     keepStillForPaper(this.root);
+    if (this.page) return;
     window.addEventListener("hashchange", () => {
       const {values, complaints} = readAddress(this.spec.controls);
       if (Object.keys(values).length) this.set(values);
