@@ -305,8 +305,8 @@ def test_words_and_stretches():
         "benign",
     ]
     assert harmful["sentence"].startswith(
-        "Memorised, wrong labels included; accuracy on fresh data has fallen to 70\u00a0%, from 90\u00a0%"
+        "Memorised, flipped labels included; accuracy on fresh data has fallen to 70\u00a0%, from 90\u00a0%"
     )
     assert "still spreads its attention almost evenly" in waiting["sentence"]
-    assert "no wrong label is memorised" in right["sentence"]
+    assert "no flipped label is memorised" in right["sentence"]
     assert "60\u00a0% of its attention" in chosen["sentence"]

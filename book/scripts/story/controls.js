@@ -49,7 +49,7 @@ export function controlsOf(name, {head, long, thresholds, clock, prompt}) {
         sliders: [
           {key: "signal", label: "length of the shared arrow", ...log(4, 200, own.signal, plain(2))},
           {key: "step", label: "step size, in units of n/d", ...log(0.2, 40, own.step, plain(2))},
-          {key: "flips", label: "fraction of wrong labels", ...linear(0, 0.3, 0.01, own.flips, plain(2))},
+          {key: "flips", label: "fraction of flipped labels", ...linear(0, 0.3, 0.01, own.flips, plain(2))},
         ],
         said: (_, drawn) => drawn.words,
       };
@@ -57,10 +57,10 @@ export function controlsOf(name, {head, long, thresholds, clock, prompt}) {
     case "race": {
       const shares = thresholds.map(([eta]) => eta);
       return {
-        invitation: "Choose x and the fraction of wrong labels.",
+        invitation: "Choose x and the fraction of flipped labels.",
         sliders: [
           {key: "x", label: "x", ...log(0.5, 5, 1.3, plain(3))},
-          {key: "flips", label: "fraction of wrong labels", ...linear(0, shares.length - 1, 1, 3), read: (at) => shares[at], show: plain(2)},
+          {key: "flips", label: "fraction of flipped labels", ...linear(0, shares.length - 1, 1, 3), read: (at) => shares[at], show: plain(2)},
         ],
         said: (_, drawn) => `${drawn.words} (Our class has x = ${plain(4)(long.x)}.)`,
       };

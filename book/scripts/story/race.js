@@ -42,7 +42,7 @@ export function race({long, thresholds}, {x = 1.3, flips = 0.2} = {}) {
   marks.push(words("one", 18, 26, `our class: ${long.steps[long.steps.length - 1]} steps`, {weight: 600}), ...bar("A", 330, 14, 90, own.attention));
   marks.push(...lane("A1", 56, 36, own.signal, {fill: "signal", name: "signal"}), ...lane("A2", 88, 36, own.noise, {fill: "noise", name: "noise"}));
   const scale = Math.min(36, 340 / Math.max(free.signal[free.signal.length - 1], free.noise[free.noise.length - 1]));
-  marks.push(words("two", 18, 154, flips < 0.04 ? "its limit, drawn from x" : `${Math.round(100 * flips)} % wrong labels`, {weight: 600}), ...bar("B", 330, 142, 90, free.attention));
+  marks.push(words("two", 18, 154, flips < 0.04 ? "its limit, drawn from x" : `${Math.round(100 * flips)} % flipped labels`, {weight: 600}), ...bar("B", 330, 142, 90, free.attention));
   marks.push(...lane("B1", 184, scale, free.signal, {fill: "signal", name: "signal"}), ...lane("B2", 216, scale, free.noise, {fill: "noise", name: "noise"}));
   // The ruler of x: noise wins, the trap, signal wins.
   const [a, b, c, d] = [ruler(X[0]), ruler(1), ruler(Math.min(threshold, X[1])), ruler(X[1])];
@@ -60,6 +60,6 @@ export function race({long, thresholds}, {x = 1.3, flips = 0.2} = {}) {
     words: `x = ${x.toFixed(2)}: ${word}. At the end clean samples give the signal a weight of ${free.attention.toFixed(2)}.`,
     says:
       `Two races of a signal and a noise runner. Our class: after ${long.steps[long.steps.length - 1]} steps the signal stands at ${round(own.signal[own.signal.length - 1])}, the noise at ${round(own.noise[own.noise.length - 1])}. ` +
-      `Below, x = ${x.toFixed(2)} with ${Math.round(100 * flips)} % wrong labels: ${word}. A ruler of x has three zones: noise wins below 1, a trap between 1 and ${threshold.toFixed(2)}, signal wins above.`,
+      `Below, x = ${x.toFixed(2)} with ${Math.round(100 * flips)} % flipped labels: ${word}. A ruler of x has three zones: noise wins below 1, a trap between 1 and ${threshold.toFixed(2)}, signal wins above.`,
   };
 }

@@ -104,10 +104,10 @@ export function verdict({phase, clean, noisyFitted, cleanFitted, fresh, accuracy
   if (phase === "does not overfit") {
     if (clean < 1.4 * chance) return {badge: "outside", word: "just begun", sentence: `Attention is close to uniform everywhere; what is right now is right by the head alone: ${percent(cleanFitted)} of the clean labels and ${percent(noisyFitted)} of the wrong ones are fitted.`};
     const selected = clean >= 0.5 ? "Clean samples have found their relevant token" : "Clean samples are finding their relevant token";
-    const noisy = noisyFitted < 0.05 ? "no wrong label is memorised" : `${percent(noisyFitted)} of the wrong labels are memorised`;
+    const noisy = noisyFitted < 0.05 ? "no flipped label is memorised" : `${percent(noisyFitted)} of the flipped labels are memorised`;
     return {badge: "holds", word: "not overfitting", sentence: `${selected}, ${noisy}; ${look}.`};
   }
-  const memorised = noisyFitted > 0.999 ? "Memorised, wrong labels included" : `Memorised, ${percent(noisyFitted)} of the wrong labels included`;
+  const memorised = noisyFitted > 0.999 ? "Memorised, flipped labels included" : `Memorised, ${percent(noisyFitted)} of the flipped labels included`;
   if (phase === "benign") return {badge: "holds", word: "benign", sentence: `${memorised}, and yet ${look}.`};
   if (phase === "harmful") return {badge: "fails", word: "harmful", sentence: `${memorised}; accuracy on fresh data has fallen to ${percent(accuracy)}, from ${percent(uniform)} before training; ${look}.`};
   return {badge: "outside", word: "selection still to come", sentence: `${memorised}; ${look}, and accuracy cannot tell: the head alone has ${percent(uniform)}.`};

@@ -15,7 +15,7 @@ const endOf = (axis) => (axis === "early" ? EARLY : LAST);
 const COMPARED = [
   {value: "fresh relevant", label: "fresh attention on the relevant token"},
   {value: "fresh accuracy", label: "accuracy on fresh data"},
-  {value: "noisy fitted", label: "wrong labels fitted"},
+  {value: "noisy fitted", label: "flipped labels fitted"},
 ];
 const when = (logTime) => (typeof logTime === "string" ? logTime : logTime === Infinity ? "never" : Number.isNaN(logTime) ? "not by 10\u00b2\u2076" : powerOfTen(logTime, 2));
 const share = (value) => (value > 0.9995 || value < 0.0005 ? number(value, 3) : value.toFixed(3));
@@ -92,7 +92,7 @@ function showHistory(plot, seen, field, names, clocks) {
 }
 
 function showOutcomes(plot, seen, names, clocks) {
-  const curves = [["clean fitted", "clean", "training: clean labels"], ["noisy fitted", "noisy", "training: wrong labels"], ["fresh accuracy", "signal", "fresh data"]]
+  const curves = [["clean fitted", "clean", "training: clean labels"], ["noisy fitted", "noisy", "training: flipped labels"], ["fresh accuracy", "signal", "fresh data"]]
     .map(([name, colour, label]) => curve(seen, name, {colour, label}));
   plot.areas([...curves.map(({band}) => band), ...strip(seen, names, [-0.1, -0.04])]);
   plot.lines(curves.map(({line}) => line));
@@ -138,12 +138,12 @@ mount("token_selection", {
     {key: "noisy", label: "flipped samples: the same", format: share},
     {key: "confusing", label: "flipped samples: on the confusing token", format: share},
     {key: "fresh", label: "fresh samples: on the relevant token", format: share},
-    {key: "clean_fitted", label: "clean labels fitted", format: (v) => percent(v)}, {key: "noisy_fitted", label: "wrong labels fitted", format: (v) => percent(v)},
+    {key: "clean_fitted", label: "clean labels fitted", format: (v) => percent(v)}, {key: "noisy_fitted", label: "flipped labels fitted", format: (v) => percent(v)},
     {key: "accuracy", label: "accuracy on fresh data", format: (v) => percent(v, 4)}, {key: "uniform", label: "the same with uniform attention", format: (v) => percent(v, 4)},
     {key: "loss", label: "loss on fresh data"}, {key: "floor", label: "its floor"},
     {key: "heat_map", label: "the heat map’s rule, near time 5"},
     {key: "half_measured", label: "time of clean attention ½", format: when}, {key: "half_theory", label: "the same for orthogonal noise", format: when},
-    {key: "fit_measured", label: "time of half the wrong labels fitted", format: when}, {key: "fit_theory", label: "the same for orthogonal noise", format: when},
+    {key: "fit_measured", label: "time of half the flipped labels fitted", format: when}, {key: "fit_theory", label: "the same for orthogonal noise", format: when},
     {key: "select_measured", label: "time of fresh attention ½", format: when}, {key: "select_theory", label: "the same for orthogonal noise", format: when},
     {key: "select_closed", label: "the same by the closed form", format: when},
     {key: "power_clock", label: "the theorem’s clock, part 1, no constant", format: when}, {key: "delay_clock", label: "the theorem’s clock, part 2, no constant", format: when},
