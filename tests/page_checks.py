@@ -1,7 +1,6 @@
 """What every page must satisfy, as functions from a notebook to the list of its faults. An empty list is a good page."""
 
 import ast
-import html
 import re
 from collections import Counter
 from pathlib import Path
@@ -12,6 +11,7 @@ from bookkit.editions.leaks import strings
 from bookkit.ledger.records import checks_of
 from bookkit.pages.one_page import code_cells
 from bookkit.pages.parameters import parse_parameters
+from bookkit.toc import visible_words
 
 COLAB_CELL = """import importlib.util
 
@@ -207,26 +207,6 @@ def one_thing(notebook: NotebookNode, words: int = 2000, claims: int = 12) -> li
     """So many visible words and claims at most. A formula is one word; code, and what is folded, does not count."""
     found = {"visible words": (visible_words(notebook), words), "claims": (len(checks_of(notebook)), claims)}
     return [f"{number} {what}, {limit} are allowed" for what, (number, limit) in found.items() if number > limit]
-
-
-def visible_words(notebook: NotebookNode) -> int:
-    """Words of prose, captions and printed tables outside folded blocks."""
-    texts = []
-    for cell in notebook.cells:
-        if cell.cell_type == "markdown":
-            texts.append(cell.source)
-            continue
-        texts.append(str(cell.metadata.get("mystnb", {}).get("figure", {}).get("caption", "")))
-        if "hide-cell" not in cell.metadata.get("tags", []):
-            texts += [o.get("text", "") or o.get("data", {}).get("text/html", "") for o in cell.outputs]
-    return sum(len(re.findall(r"\S*\w\S*", _plain(text))) for text in texts)
-
-
-def _plain(text: str) -> str:
-    text = re.sub(r"(?s)<details>.*?</details>|```.*?```", " ", text)
-    text = re.sub(r"(?s)\$\$.*?\$\$|\$[^$]*\$", " formula ", text)
-    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", " ", text)  # a picture's words are not seen beside it
-    return html.unescape(re.sub(r"(?s)\]\([^)]*\)|<[^>]+>", " ", text))
 
 
 def toc_files(toc: Path) -> list[str]:

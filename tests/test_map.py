@@ -93,7 +93,7 @@ RECORDS = [
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     prose = {
         "preface": "# Preface\n\nWe check {claim}`C2`.\n",
-        "theory": THEORY,
+        "single_head_theory": THEORY,
         "ledger": "# Ledger\n\n```{ledger}\n```\n",
         "map": "# Map\n\n```{book-map} single_head\n```\n",
     }
@@ -106,8 +106,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_boxes_know_their_tag_proof_and_what_they_use(root: Path) -> None:
     die, throw, many, cheat = read_boxes(root)
-    assert die == Box("def-die", "definition", "A die", "paper", "book/theory", False, (), "")
-    assert throw == Box("lem-throw", "lemma", "C1, one throw", "derived", "book/theory", True, (), "")
+    assert die == Box("def-die", "definition", "A die", "paper", "book/single_head_theory", False, (), "")
+    assert throw == Box("lem-throw", "lemma", "C1, one throw", "derived", "book/single_head_theory", True, (), "")
     assert (many.tag, many.source, many.uses) == ("derived, leading order", "derived", ("lem-throw", "def-die"))
     assert (cheat.uses, cheat.unchecked) == (("lem-throw", "thm-many"), "nobody cheats here")
 
@@ -139,9 +139,9 @@ def test_what_falls_with_a_claim_is_all_that_rests_on_it(root: Path, capsys: pyt
     assert capsys.readouterr().out.splitlines() == [
         "C2  holds, single_head/01_a: Two steps suffice",
         "",
-        "    thm-many  theorem in book/theory: Many throws",
+        "    thm-many  theorem in book/single_head_theory: Many throws",
         "    C3  holds, single_head/01_a: Two steps suffice",
-        "    cor-cheat  corollary in book/theory: Cheating",
+        "    cor-cheat  corollary in book/single_head_theory: Cheating",
         "",
         "2 boxes and 1 claim rest on it",
     ]
@@ -165,7 +165,7 @@ def links(claim: str, box: str = "", uses: str = "", source: str = "") -> Callab
     return changed
 
 
-WHERE, PAGE = "(book/theory)", "(notebooks/single_head/01_a)"
+WHERE, PAGE = "(book/single_head_theory)", "(notebooks/single_head/01_a)"
 CIRCLE = "these use each other in a circle: "
 NO_PROOF = f"the box thm-many {WHERE} is tagged 'derived, leading order' and no proof follows it"
 ALONE = f"no claim checks the box thm-many {WHERE}: "
@@ -223,15 +223,18 @@ def test_the_built_book_shows_its_map(root: Path) -> None:
         "Seen in computation: claims that check no box",
         "Title of single_head/01_a C3 C4",
     ]
-    assert 'href="theory.html#thm-many"' in rows[3]
+    assert 'href="single_head_theory.html#thm-many"' in rows[3]
     assert 'href="ledger.html#claim-c2"' in rows[3]
     assert [len(re.findall('<path class="head"', row)) for row in rows] == [0, 0, 0, 2, 2, 0, 0]
-    theory = (html / "theory.html").read_text()
+    theory = (html / "single_head_theory.html").read_text()
     lines = [re.sub("<[^>]*>", "", line) for line in re.findall(r'<p class="box-claims">.*?</p>', theory)]
     assert lines == ["Checked by C1", "Checked by C2", "Checked by no claim: nobody cheats here"]
     ledger = (html / "ledger.html").read_text()
-    assert '<dt>Box</dt><dd><a href="theory.html#thm-many">Many throws</a></dd>' in ledger
-    assert '<dt>Uses</dt><dd><a href="#claim-c1">C1</a>, <a href="theory.html#def-die">A die</a></dd>' in ledger
+    assert '<dt>Box</dt><dd><a href="single_head_theory.html#thm-many">Many throws</a></dd>' in ledger
+    assert (
+        '<dt>Uses</dt><dd><a href="#claim-c1">C1</a>, <a href="single_head_theory.html#def-die">A die</a></dd>'
+        in ledger
+    )
     assert "data-verdict" not in ledger  # a mark of what does not hold
     assert 'href="ledger.html#claim-c2">C2</a>' in (html / "preface.html").read_text()
 

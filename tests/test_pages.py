@@ -18,6 +18,7 @@ from bookkit.pages.catalogue import Page, UserError, find_pages
 from bookkit.pages.execution import PagesFailed
 from bookkit.pages.notebooks import renew, stale
 from bookkit.results import CLAIMS_TYPE
+from bookkit.toc import visible_words
 from tests import page_checks
 from tests.house import REPOSITORY, ROOT
 from tests.tiny_book import write
@@ -294,7 +295,7 @@ def test_visible_words_are_those_that_no_fold_hides() -> None:
         new_output("display_data", data={"text/html": "<b>a table</b>"}),
     ]
     page.cells[4].metadata["mystnb"] = {"figure": {"caption": "A caption."}}
-    assert page_checks.visible_words(page) == 4 + 2 + 2 + 2
+    assert visible_words(page) == 4 + 2 + 2 + 2
     assert page_checks.one_thing(page, words=10) == []
     assert page_checks.one_thing(page, words=9) == ["10 visible words, 9 are allowed"]
 

@@ -56,7 +56,7 @@ def document(root: Path) -> BeautifulSoup:
 
 
 def test_order_parts_and_nested_sections(root: Path) -> None:
-    assert [(c.key, c.name, c.part) for c in chapters(root / "_toc.yml")] == [
+    assert [(c.key, c.name, c.part) for c in chapters(root)] == [
         ("c00", "book/preface", ""),
         ("c01", "notebooks/part/01_page", "Part one"),
         ("c02", "book/ledger", ""),

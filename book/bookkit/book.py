@@ -40,6 +40,7 @@ from bookkit.pages.rerun import LARGEST_NOTEBOOK, read_text
 from bookkit.pages.times import write_build_times
 from bookkit.parser import Parser, answered, program
 from bookkit.settings import settings
+from bookkit.toc import way
 
 STAGED = ("_config.yml", "_toc.yml", "book")
 PRESS = Path(__file__).parent  # no number depends on it, what is rendered does
@@ -281,6 +282,8 @@ def _render(root: Path, work: Path, code: Code) -> Path:
             + told.replace(f"{work / 'source'}{os.sep}", "")
         )
     print(f"Rendered in {time.perf_counter() - start:.1f} s")
+    if (path := way(work / "source", settings(root).path)).pages:
+        print(path)
     return sphinx / "_build" / "html"
 
 

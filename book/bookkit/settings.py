@@ -11,6 +11,8 @@ check = "attnbook.exercises"                 # where student notebooks import `c
 room = "attnbook.room:require_room"          # asked with all parameters of a page before its kernel starts: ValueError if it cannot be run
 address = "https://owner.github.io/name"     # where the HTML is published: pages link to chapters there, see `sphinx.public_links`
 
+path = "The short book"                      # caption in _toc.yml of the group that is read from its first page to its last: see `toc`
+
 [tool.bookkit.parts]                         # folders of notebooks/ in reading order, with the paper that a part checks
 single_head = { number = "I", title = "A single head", paper = "2410.07746" }
 
@@ -55,6 +57,7 @@ class Settings:
     check: str = ""
     room: str = ""
     address: str = ""
+    path: str = ""
     parts: Mapping[str, Part] = field(default_factory=dict)
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     redirects: Mapping[str, str] = field(default_factory=dict)
@@ -91,7 +94,7 @@ def _read(path: Path, stamp: int) -> Settings:
     parts, kept, redirects = (_typed(table, name, dict, "a table") for name in ("parts", "kept", "redirects"))
     return Settings(
         **{name: _names(table, name) for name in ("packages", "versions", "faces")},
-        **{name: _text(table, name) for name in ("exercises", "check", "room")},
+        **{name: _text(table, name) for name in ("exercises", "check", "room", "path")},
         command=_text(table, "command") or "bookkit",
         address=check_address(address) if (address := _text(table, "address")) else "",
         parts={name: _part(name, entry) for name, entry in parts.items()},

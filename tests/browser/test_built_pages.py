@@ -10,7 +10,10 @@ from urllib.parse import unquote
 
 import pytest
 
+from bookkit.settings import settings
+from bookkit.toc import way
 from tests.browser.browsing import HTML
+from tests.house import ROOT
 
 pytestmark = pytest.mark.browser
 
@@ -166,6 +169,20 @@ def test_every_notebook_page_leads_on(name: str) -> None:
     assert "book/ledger.html" in files
     # Nothing asks the network for what the book itself has.
     assert not [href for href in hrefs(source(name)) if re.match(r"https://[\w-]+\.github\.io/", href)]
+
+
+def test_next_leads_through_the_short_book_and_no_further() -> None:
+    path = way(ROOT, settings(ROOT).path).pages
+    walked, name = [], "book/preface.html"
+    while found := re.search(r'<a class="right-next"\s+href="([^"]+)"', source(name)):
+        name = place(name, found[1])[0]  # type: ignore[index]
+        walked.append(name.removesuffix(".html"))
+        assert len(walked) <= len(path), f"the last page leads on to {name}"
+        line = re.search(r'<p class="path-line.*?</p>', source(name))
+        assert line, name
+        assert f"· {len(walked)} of {len(path)} · about " in line[0]
+    assert walked == path
+    assert sum('class="path-line' in source(each) for each in PAGES) == len(path)
 
 
 def test_every_figure_is_described_and_says_how_it_was_made() -> None:

@@ -19,6 +19,7 @@ from bs4 import BeautifulSoup, Tag
 from pygments.formatters import HtmlFormatter
 
 from bookkit.formulas import drawing
+from bookkit.toc import groups
 
 STYLE = Path(__file__).with_name("pdf.css")
 SUBTITLE = "The theory of softmax attention, formula beside measurement"
@@ -40,26 +41,13 @@ class Chapter:
     part: str  # caption of the part that it opens; empty inside a part
 
 
-def chapters(toc: Path) -> list[Chapter]:
-    """Chapters in the order of `_toc.yml`."""
-    contents = yaml.safe_load(toc.read_text(encoding="utf-8"))
-    named = [("", contents["root"])]
-    parts = contents.get("parts") or [contents]
-    for part in parts:
-        for position, name in enumerate(_files(part.get("chapters", []))):
-            named.append((part.get("caption", "") if position == 0 else "", name))
-    return [
-        Chapter(f"c{number:02d}", re.sub(r"\.(md|ipynb)$", "", name), part) for number, (part, name) in enumerate(named)
-    ]
-
-
-def _files(entries: list[Mapping]) -> list[str]:
-    """Every file below the entries, in order; nested sections after the page that holds them."""
-    found: list[str] = []
-    for entry in entries:
-        found += [entry["file"]] if "file" in entry else []
-        found += _files(entry.get("sections", []))
-    return found
+def chapters(root: Path) -> list[Chapter]:
+    """Chapters of the book in `root`, in the order of its `_toc.yml`."""
+    first = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))["root"]
+    named = [("", first)]
+    for caption, files in groups(root):
+        named += [(caption if position == 0 else "", name) for position, name in enumerate(files)]
+    return [Chapter(f"c{number:02d}", name, part) for number, (part, name) in enumerate(named)]
 
 
 def merged(built: Path, root: Path) -> str:
@@ -67,7 +55,7 @@ def merged(built: Path, root: Path) -> str:
 
     Raises FileNotFoundError for a missing page, ValueError for one without an article.
     """
-    listed = chapters(root / "_toc.yml")
+    listed = chapters(root)
     config = yaml.safe_load((root / "_config.yml").read_text(encoding="utf-8"))
     paths = {c: (built / f"{c.name}.html").resolve() for c in listed}
     if missing := [c.name for c, path in paths.items() if not path.is_file()]:

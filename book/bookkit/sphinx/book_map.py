@@ -19,7 +19,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -31,6 +30,7 @@ from bookkit.ledger.replicated import ledger
 from bookkit.map.boxes import Box
 from bookkit.map.graph import Map, rendered_map
 from bookkit.sphinx.html_elements import element, tag
+from bookkit.toc import groups
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +39,8 @@ LINE = 2.1  # em; the style sheet has the same number
 
 
 def chapters_of(part_name: str, root: Path) -> list[str]:
-    """Documents of book/ that stand in the table of contents beside the notebooks of a part."""
-    contents = yaml.safe_load((root / "_toc.yml").read_text(encoding="utf-8"))
-    for part in contents.get("parts", [contents]):
-        files = [entry["file"] for entry in part.get("chapters", []) if "file" in entry]
-        if any(name.startswith(f"notebooks/{part_name}/") for name in files):
-            return [name for name in files if name.startswith("book/")]
-    return []
+    """Chapters of a part in reading order: documents of book/ whose name begins with the part's."""
+    return [name for _, files in groups(root) for name in files if name.startswith(f"book/{part_name}_")]
 
 
 class BookMap(SphinxDirective):
