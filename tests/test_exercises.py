@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from nbformat import v4, writes
 from setuptools import find_packages
 
 from attnbook.answers import __main__ as command
@@ -25,8 +26,11 @@ from attnbook.single_head.mean_field import mean_field
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.summary import summarise
 from bookkit.editions.leaks import words
-from bookkit.exercises import checking, table
+from bookkit.exercises import checking, pages, table
 from bookkit.pages.catalogue import find_pages
+from bookkit.settings import settings
+from bookkit.toc import groups
+from tests.tiny_book import rendered, write
 
 ROOT = Path(__file__).resolve().parents[1]
 EXERCISES = exercises()
@@ -128,10 +132,7 @@ PRINTED = {
 
 def points(page, folded: bool) -> dict[int, str]:
     """The numbered exercises of a page, or its solutions."""
-    text = page.source.read_text(encoding="utf-8").partition("\n## Exercises\n")[2].partition("**What next.**")[0]
-    given, _, solutions = text.partition("<details>")
-    parts = re.split(r"^(\d+)\. ", solutions if folded else given, flags=re.M)
-    return {int(number): part for number, part in zip(parts[1::2], parts[2::2], strict=True)}
+    return pages.points(page.source.read_text(encoding="utf-8"), folded)
 
 
 PAGES = {table.page_prefix(page.name).rstrip("/"): page for page in find_pages(ROOT)}
@@ -305,6 +306,46 @@ def test_what_is_asked_for_does_not_tell_how() -> None:
         page, _, number = name.partition("/")
         given, solved = (points(PAGES[page], folded)[int(number)] for folded in (False, True))
         assert runs(one.asks) & runs(solved) - runs(given) == set(), name
+
+
+# --- gathered on another page ---------------------------------------------------------------------------------------
+
+
+def test_the_short_book_ends_with_twenty_exercises_of_its_own_pages_that_are_checked() -> None:
+    text = (ROOT / "book" / "short_book.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^(notebooks/\S+)((?: \d+)+)$", text, re.M)
+    named = [f"{table.page_prefix(page)}{number}" for page, numbers in rows for number in numbers.split()]
+    assert len(set(named)) == len(named) == 20
+    assert set(named) <= set(EXERCISES)
+    path = dict(groups(ROOT))[settings(ROOT).path]
+    rows = [row for row in rows if "06_beyond" not in row[0]]  # about to join I.14
+    assert [page for page, _ in rows] == [page for page in path if page in dict(rows)]
+    assert len(rows) >= len(path) - 2  # neither the story nor the last page has exercises
+
+
+def test_an_exercise_is_told_with_its_solution_where_there_is_one(tmp_path: Path, monkeypatch) -> None:
+    entry = {"asks": "This number.", "digits": 2, "accepted": []}
+    write(tmp_path / "table.json", json.dumps({"scrypt_n": FAST, "exercises": {"01-p/1": entry, "01-p/2": entry}}))
+    write(tmp_path / "pyproject.toml", '[tool.bookkit]\nexercises = "table.json"\n')
+    write(tmp_path / "_toc.yml", "")
+    text = "\n## Exercises\n\n1. First,\n   see [b](02_q.ipynb).\n2. Second $x$.\n3. Third.\n\n"
+    folded = "<details>\n<summary>Solutions</summary>\n\n1. One.\n2. Two.\n\n</details>\n"
+    rows = "notebooks/w/01_p 2 1 3\nnotebooks/w/09_x 1"
+    monkeypatch.chdir(tmp_path)
+    for solutions, found in ((folded, ["Two.", "One."]), ("**Check your answers.** Not this.\n", [])):
+        cells = [v4.new_markdown_cell("# P.1 A page\n"), v4.new_markdown_cell(text + solutions + "\n## Where to go\n")]
+        write(tmp_path / "notebooks/w/01_p.ipynb", writes(v4.new_notebook(cells=cells)))
+        write(tmp_path / "notebooks/w/02_q.ipynb", "{}")
+        start = {"book/all": f"# All\n\n```{{gathered-exercises}}\n{rows}\n```\n"}
+        html, told = rendered(tmp_path, start, "bookkit.exercises.pages", myst_enable_extensions=["dollarmath"])
+        shown = (html / "book" / "all.html").read_text(encoding="utf-8")
+        items = re.findall(r"<li>(.*?)</li>", re.split("gathered-exercises|</ol>", shown)[1], re.S)
+        assert [re.sub("<[^>]*>", "", item).strip().split("\n")[0] for item in items] == ["Second \\(x\\).", "First,"]
+        assert all("This number (two digits), exercise" in item for item in items)
+        assert re.findall(r"<summary>Solution</summary>\s*<p>(.*?)</p>", shown, re.S) == found
+        assert "Not this" not in shown
+        assert [line for line in told.splitlines() if "that can be checked" in line] != []
+        assert re.findall(r"(\S+) has no exercise (\d)", told) == [("notebooks/w/01_p", "3"), ("notebooks/w/09_x", "1")]
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

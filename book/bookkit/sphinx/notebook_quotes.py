@@ -4,6 +4,7 @@
     ```
 
     {named-result}`notebooks/single_head/02_two_steps train_accuracy .2f`
+    {named-result}`notebooks/single_head/02_two_steps log10_clean_error_median power`  ten to that power
     {named-result}`notebooks/single_head/02_two_steps train_accuracy .2f interval`     0.98 [0.97, 0.99]: with NAME_low and NAME_high
 
 Options of a figure: another `caption`; `small`, for a list of pictures. A figure, result or format that does not exist is a Sphinx
@@ -114,11 +115,14 @@ class NamedResult(SphinxRole):
         try:
             if ends not in ("", "interval") or any(more):
                 raise ValueError("after page, name and format only the word interval may follow")
-            text = format_result(page_notebook(self.env, page), name, spec, interval=bool(ends))
+            power = spec == "power" and not ends
+            text = format_result(page_notebook(self.env, page), name, ".0f" if power else spec, interval=bool(ends))
         except (OSError, LookupError, ValueError, TypeError) as error:
             logger.warning("named-result %s: %s", self.text, error, location=self.get_location())
-            text = "?"
-        return [nodes.inline(text, text.replace("-", "\N{MINUS SIGN}"), classes=["named-result"])], []
+            text, power = "?", False
+        told = text.replace("-", "\N{MINUS SIGN}")
+        shown = [nodes.Text("10"), nodes.superscript("", told)] if power else [nodes.Text(told)]
+        return [nodes.inline(text, "", *shown, classes=["named-result"])], []
 
 
 def setup(app: Sphinx) -> dict:
