@@ -211,7 +211,7 @@ def sentences(markdown: str) -> Iterator[str]:
         lambda found: "\n\n" if (found["name"] or "") in CODE else f"\n\n{found['inner']}\n\n", markdown
     )
     markdown = re.sub(r"\{[\w:-]+\}`([^`<]+?)\s*<[^`>]*>`", r"\1", markdown)
-    words = re.sub(r"^:{3,}.*$|^:[\w-]+:", "\n\n", ONE_WORD.sub("F", markdown), flags=re.M)
+    words = re.sub(r"^:{3,}.*$|^:[\w-]+:|^% .*$", "\n\n", ONE_WORD.sub("F", markdown), flags=re.M)
     words = re.sub(r"(?<=\])\([^()\s]*\)|<[^<>]+>|^> ?", "", words, flags=re.M)
     words = re.sub(r"^\s*(?:\d+\.|[*-])\s", "\n\n", words, flags=re.M)
     for paragraph in re.split(r"\n\s*\n|\n(?=#)|\|", words):
