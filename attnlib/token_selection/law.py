@@ -62,7 +62,7 @@ class Sample:
 
     @property
     def head(self) -> torch.Tensor:
-        """(d,): the fixed head nu."""
+        """(d,): the fixed value vector nu."""
         return self.law.head(self.tokens.device)
 
 

@@ -482,7 +482,7 @@ def estimate_within(
 
 
 def both(*parts: Evidence) -> Evidence:
-    """All parts must hold; their words are joined, their false alarms added. For claims that speak of clean and of noisy samples.
+    """All parts must hold; their words are joined, their false alarms added. For claims that speak of clean and of flipped samples.
     It saw what its weakest part saw.
     """
     return Evidence(

@@ -52,7 +52,7 @@ class TwoStepStudy:
     theta2: torch.Tensor
     log10_error2: torch.Tensor  # (R, 2), exact, per class, after two steps
     log10_bound2: torch.Tensor  # (R, 2)
-    sampled_noisy_error2: torch.Tensor  # (R,), fraction of fresh points with noisy labels that are misclassified
+    sampled_noisy_error2: torch.Tensor  # (R,), fraction of fresh points, label noise included, that are misclassified
 
     @property
     def draws(self) -> int:

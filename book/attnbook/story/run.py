@@ -24,7 +24,7 @@ LAW = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05)
 STEP_SIZE, SEED = 0.025, 0
 STEPS = 6  # the reader may go on so far
 LONG = (0, 1, 2, 3, 5, 10, 30, 100, 300, 1000)
-SHARES = (0.05, 0.1, 0.2, 0.3)  # wrong labels of the long race, beside the class's own
+SHARES = (0.05, 0.1, 0.2, 0.3)  # flipped labels of the long race, beside the class's own
 STRENGTHS = (0.5, 1, 2, 3, 4, 5, 6, 7)  # 1 / (n SNR^2) of the clock
 CLOCK_STEP = 1e-3  # alpha of the clock
 OMEGA = 0.146  # of trained pairs: page *Two numbers per head*, named result omega_end
@@ -127,7 +127,7 @@ def long_run(sample: Sample) -> dict[str, Any]:
 
 
 def thresholds(own: float) -> list[list[float]]:
-    """[share of wrong labels, x*] for the class's own share and those that the reader may choose."""
+    """[share of flipped labels, x*] for the class's own share and those that the reader may choose."""
     return [[_digits(eta, 5), _digits(signal_threshold(eta), 4)] for eta in (own, *SHARES)]
 
 

@@ -119,7 +119,7 @@ def as_text(values: torch.Tensor, digits: int = 3) -> str:
 def dense_risk_per_batch(
     omega: torch.Tensor, mu: torch.Tensor, law: RegressionLaw, *, prompts: int, batches: int = _BATCHES, seed: int = 0
 ) -> torch.Tensor:
-    """Squared error of the model with circuits (omega I, mu e_last) on dense prompts with noisy labels: (batches, P)."""
+    """Squared error of the model with circuits (omega I, mu e_last) on dense prompts with label noise: (batches, P)."""
     circuits = two_number_circuits(omega, mu, law.d)
     values = []
     for batch in range(batches):

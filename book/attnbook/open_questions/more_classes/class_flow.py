@@ -128,7 +128,7 @@ def class_threshold(label_noise: float, classes: int) -> float:
 def first_order_class_threshold(label_noise: float, classes: int) -> float:
     r"""x_1 at which the first move of the clean logit vanishes, the positive root of $(1-\mu)^2x^2 - K\mu x - 1$.
 
-    $\mu = \eta/((1-\eta)(K-1))$: the share of one wrong label. K = 2 is the two-class formula; as K grows
+    $\mu = \eta/((1-\eta)(K-1))$: the share of one given flipped label. K = 2 is the two-class formula; as K grows
     $x_1 \to (\nu + \sqrt{\nu^2+4})/2$, which is above 1 for every $\eta > 0$.
     """
     K = checks.whole_number("classes", classes, at_least=2)

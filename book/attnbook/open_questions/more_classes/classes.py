@@ -56,7 +56,7 @@ class ClassSample:
         return one_hot(self.classes, self.law.classes).mT
 
     def counts(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """|C_k| (R, K), and how many samples of class k carry the wrong label c, (R, K, K) with a zero diagonal."""
+        """|C_k| (R, K), and how many samples of class k were flipped to the label c, (R, K, K) with a zero diagonal."""
         pairs = self.members @ one_hot(self.labels, self.law.classes)
         clean = pairs.diagonal(dim1=1, dim2=2)
         return clean, pairs - torch.diag_embed(clean)

@@ -187,7 +187,7 @@ def error_rows(
 def study_of(row: ErrorRow, step_size: float, seed: int) -> TwoStepStudy:
     """What the judges of C1-C16 look at, from the draws of `row`; their error formula is the one for white Gaussian noise.
 
-    The error on noisy labels is the row's share of misclassified fresh points, its labels flipped with probability eta.
+    The error with label noise is the row's share of misclassified fresh points, its labels flipped with probability eta.
     """
     draws, law = len(row.sampled), row.law
     found = measure_two_steps(law.draw(seed, draws, coordinates="dense"), step_size, 1)

@@ -18,7 +18,7 @@ CLAIMS = ClaimSet("open_questions")
 
 @CLAIMS.claim("Q25", wrong=1.1, box="prop-open-sign")
 def axis_ratio(study: OptimiserStudy, constant: float) -> Evidence:
-    r"""signals on axes: after one step of sign descent noise has the larger score
+    r"""signals on axes: after one step of sign descent noise has the larger value
     after one step of sign descent $V_k / E\,y_iv_1\cdot\xi_i = \rho\sqrt{\pi n/2}/(d-2)$, at $n\,\mathrm{SNR}^2 = 0.25, 1, 4.5$
     wrong: a ratio 10 % larger"""
     steps = study.signs.values()

@@ -76,7 +76,7 @@ def mean_square(study: FiniteStudy, constant: float) -> Evidence:
 @CLAIMS.claim("F4", wrong=0.5, source=Source.MEASURED, box="rem-random-weights")
 def effect_of_weights(study: FiniteStudy, constant: float) -> Evidence:
     r"""random weights change the noise scores by order n/d, not √(n/d)
-    the part of a noise score after two steps that is due to the randomness of the weights $1+2g_j$ has the mean $-\tfrac ad\sum_{j\ne i}
+    the part of a noise value after two steps that is due to the randomness of the weights $1+2g_j$ has the mean $-\tfrac ad\sum_{j\ne i}
     g_j(1-g_j)$, to leading order: a multiple of $n/d$
     wrong: √(n/d) in place of n/d"""
     own = study.page

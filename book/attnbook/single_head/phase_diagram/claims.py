@@ -296,7 +296,7 @@ def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
     r"""the smallest step size at which two steps fit the flipped labels
     above $\kappa = 1$ flipped labels are fitted once $\beta d/n$ exceeds the zero of the predicted margin of flipped samples, $-s_nV +
     (1-s_n)t_n$ (C14), with the label counts of the draw: in the median over draws the smallest step size at which a draw is fitted lies
-    between that zero and the one for noise scores smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of $m = \eta n$ standard
+    between that zero and the one for noise values smaller by $e_m\sqrt{(n+1)/d}$, $e_m$ the expected largest of $m = \eta n$ standard
     normal numbers, up to $2(n+1)/d$
     regime: $0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
     wrong: 1.3 and 0.8 times that step size

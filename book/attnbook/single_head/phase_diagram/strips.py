@@ -172,7 +172,7 @@ def field_log10_error(diagram: PhaseDiagram, row: int) -> np.ndarray:
 
 
 def _field_margin(diagram: PhaseDiagram, row: int, shortfall: float) -> np.ndarray:
-    """Least mean-field margin (columns, draws) after two steps, own label counts, noise scores smaller by the share `shortfall`."""
+    """Least mean-field margin (columns, draws) after two steps, own label counts, noise values smaller by the share `shortfall`."""
     (clean, noisy), plan, rows = label_counts(diagram, row), diagram.plan, []
     for column in range(len(plan.x)):
         d = max(3, round(plan.d[row, column] * (1 - shortfall)))

@@ -157,7 +157,7 @@ def accuracy_after_one_step(study: TwoStepStudy, constant: float) -> Evidence:
 @CLAIMS.claim("C10", wrong=1.1, box="claim-theory-c10 prop-mean-field", uses="C7 claim-theory-c6")
 def token_preference(study: TwoStepStudy, constant: float) -> Evidence:
     r"""which token a sample prefers
-    $\gamma_i = y_i v_1\cdot(u_i-\xi_i)$, positive where the signal token has the larger score, has mean $b_k - a$ on clean samples
+    $\gamma_i = y_i v_1\cdot(u_i-\xi_i)$, positive where the signal token has the larger value, has mean $b_k - a$ on clean samples
     (positive iff $b_k > a$) and $-(b_k+a)$ on flipped ones (orthogonal-noise prediction)
     wrong: a and b larger by 10 %"""
     field = study.mean_field

@@ -101,7 +101,7 @@ def authors_pictures(study: ExistenceStudy, constant: float) -> Evidence:
     **_WIDE,
 )
 def middle_of_the_window(study: ExistenceStudy, constant: float) -> Evidence:
-    r"""a prompt that fits nearly all labels and generalises exists
+    r"""an attention vector that fits nearly all labels and generalises exists
     at the geometric mean of the two ends of the window
     $\big[(1-\rho)|\mu|^2/\sigma_\varepsilon^2d,\;|\mu|^2/(\sigma_\varepsilon^2\sqrt{nd}\sqrt{2\log T})\big]$ the train accuracy and the
     accuracy on fresh data are 0.97 or more, each in at least 95 % of training sets (Theorem 4.1 of the paper's first version says that such

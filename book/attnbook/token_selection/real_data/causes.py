@@ -1,4 +1,4 @@
-"""What decides the cost of wrong labels: the backbone's accuracy or the head's confidence? One network, each varied with the other held.
+"""What decides the cost of flipped labels: the backbone's accuracy or the head's confidence? One network, each varied with the other held.
 
 The network is EfficientNet-Lite0 with one late layer (`plans`). *Confidence* (`setups.head_confidence`) is set by one factor on the frozen
 head's logits, which changes no prediction. The tokens are whole; or 10 to 320 of their 1280 channels, drawn by seed, which lowers the
@@ -40,11 +40,11 @@ class Varied(Measured):
         return self.table.values("test_accuracy", N)[:, :, -1]
 
     def room(self) -> np.ndarray:
-        """u without wrong labels, by seed, (R,)."""
+        """u without flipped labels, by seed, (R,)."""
         return copying_loss(self._accuracy()[:, 0], classes_of(self.table))
 
     def clean(self) -> Estimate:
-        """u without wrong labels, mean over seeds."""
+        """u without flipped labels, mean over seeds."""
         return mean(self.room())
 
     def cost(self) -> Estimate:
@@ -82,7 +82,7 @@ class Causes:
         return two_way(change, change[:, None] + np.concatenate(moved, 1) / len(by_set))
 
     def change_at_equal_fit(self, first: tuple[str, float], then: tuple[str, float]) -> tuple[Estimate, Estimate]:
-        """As `change`, of F and of the cost (F times u), where both have first fitted equally many wrong labels; intervals over seeds."""
+        """As `change`, of F and of the cost (F times u), where both have first fitted equally many flipped labels; intervals over seeds."""
         changes = []
         for data in self._judging(first, then):
             before, later = (self.networks[data, *one] for one in (first, then))

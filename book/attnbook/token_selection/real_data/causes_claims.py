@@ -1,4 +1,4 @@
-"""Claims TS83 to TS85: what raises the cost of wrong labels on a strong backbone, all else held.
+"""Claims TS83 to TS85: what raises the cost of flipped labels on a strong backbone, all else held.
 
 They were formed on CIFAR-10, by looking. TS83 and TS84 were fixed on 26 November 2026 before a table of the other sets existed, TS85 in the
 evening of that day, before one with 20 channels did. TS84 was expected to hold and fails; only then was its control, first the opposite
@@ -45,7 +45,7 @@ def noise(study: Causes, constant: float) -> Evidence:
 def accuracy(study: Causes, constant: float) -> Evidence:
     """at equal confidence a network that sees fewer channels comes nearer to copying
     with EfficientNet-Lite0, at $n=200$ and confidence 1, on average over MNIST, PneumoniaMNIST and BreastMNIST, the fraction of copying
-    rises when 20 of the 1280 channels are kept, in training and test (only half of MNIST's wrong labels are then fitted): the mean change
+    rises when 20 of the 1280 channels are kept, in training and test (only half of MNIST's flipped labels are then fitted): the mean change
     is 0.261, its 95 % interval, over seeds and test pictures, 0.126 to 0.395, above the border of 0.1
     wrong: it falls"""
     return as_said([study.change((WHOLE, 1.0), (FEWER, 1.0))], [(0.261, 0.126, 0.395)], constant, "mean change")

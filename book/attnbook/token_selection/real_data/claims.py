@@ -99,9 +99,9 @@ def _of_a_seed(
 
 @CLAIMS.claim("TS61", wrong=0.0, **_REGIME)
 def memorises(study: DigitsStudy, constant: float) -> Evidence:
-    r"""query and key memorise wrong labels
-    training query and key of one layer reproduces at least 85 % of the wrong labels, as a mean over $n \ge 100$ and $\eta \in [0.1, 0.4]$,
-    in at least 95 % of seeds
+    r"""query and key memorise flipped labels
+    training query and key of one layer reproduces at least 85 % of the flipped labels, as a mean over $n \ge 100$ and
+    $\eta \in [0.1, 0.4]$, in at least 95 % of seeds
     wrong: the same network with two free heads"""
     if constant:
         fit = _over_runs(study, "fit_noisy")[..., -1].mean(1)
@@ -112,10 +112,10 @@ def memorises(study: DigitsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim("TS62", wrong=0.25, uses="TS61", **_REGIME)
 def loses(study: DigitsStudy, constant: float) -> Evidence:
-    r"""wrong labels cost nearly as much accuracy as copying them
+    r"""flipped labels cost nearly as much accuracy as copying them
     the accuracy lost against the clean-label baseline, as a fraction of the loss of a network that copies the noise, $(a_0 -
     a_\eta)/(\eta\,a_0)$, is between 0.4 and 1.2, as a mean over $n \ge 100$ and $\eta\in[0.1,0.4]$, in at least 95 % of seeds ($a_\eta$:
-    test accuracy with a fraction $\eta$ of wrong labels)
+    test accuracy with a fraction $\eta$ of flipped labels)
     wrong: a quarter of these bounds"""
     lost = _over_runs(study, "lost_fraction").mean(1)
     return _of_a_seed(lost, "fraction of copying", 0.4 * constant, 1.2 * constant, study)
@@ -134,9 +134,9 @@ def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim("TS66", wrong=0.5, **_HELD)
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
-    """reach bounds the fraction of wrong labels that is memorised
-    the fraction of wrong labels that is memorised is at most the reach of the trained heads plus 0.15, an allowance for the few wrong
-    labels of a run, at every number of trained heads of the page, in at least 95 % of seeds
+    """reach bounds the fraction of flipped labels that is memorised
+    the fraction of flipped labels that is memorised is at most the reach of the trained heads plus 0.15, an allowance for the few
+    flipped labels of a run, at every number of trained heads of the page, in at least 95 % of seeds
     wrong: half the reach"""
     fit = torch.stack([study.held_values("fit_noisy", k)[:, 1, -1] for k in study.free], 1)
     reach = torch.stack([study.held_values("reach", k) for k in study.free], 1)
@@ -146,8 +146,8 @@ def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
 @CLAIMS.claim("TS68", wrong=0.0, uses="TS66", **_HELD)
 def small_reach(study: DigitsStudy, constant: float) -> Evidence:
     """small reach: not overfitting
-    with two free heads at most a quarter of the wrong labels are memorised, in at least 95 % of seeds, and at most a quarter of the loss by
-    copying is lost, in at least 90 % of seeds
+    with two free heads at most a quarter of the flipped labels are memorised, in at least 95 % of seeds, and at most a quarter of the loss
+    by copying is lost, in at least 90 % of seeds
     wrong: all heads free"""
     free = _fewest(study) if constant else study.shape.heads
     fit = study.held_values("fit_noisy", free)[:, 1, -1]

@@ -48,7 +48,7 @@ class NoiseStudy:
     reset: float  # test accuracy with fresh query and key, before training
     linear_head: torch.Tensor  # (E,) test accuracy of a new linear head on frozen features; nan without features
     linear_head_fit: torch.Tensor  # (E,) fraction of its training labels, flipped ones included, that it reproduces
-    reach: float  # fraction of test samples that free attention can give a random wrong label; nan when not asked for
+    reach: float  # fraction of test samples that free attention can give a random other label; nan when not asked for
 
     @property
     def lost_fraction(self) -> torch.Tensor:

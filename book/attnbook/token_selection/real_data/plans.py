@@ -126,7 +126,7 @@ for _name, _cell in _CELLS.items():
         random_features=_FEATURES | ({"window": 3, "stride": 1} if _name == "digits" else {}),
     )
 # The same samples on a strong backbone: a class token that one layer reads from the 49 cells of EfficientNet-Lite0's last map, or from the
-# word pieces of a text. All samples share its query, so that heads x width numbers choose all attention: 8 x 128 fit the wrong labels of
+# word pieces of a text. All samples share its query, so that heads x width numbers choose all attention: 8 x 128 fit the flipped labels of
 # 200 samples, 32 x 256 those of 1000 pictures, but in 2000 steps only .71, .64 and .47 of those of 1000 questions (eta .1, .2, .4; five
 # times the step size: .61, .62, .30). Phase 1 was chosen on pool samples, and heads, width, step size and horizon by the fit of wrong
 # training labels, at seeds 100 to 103: no test sample was looked at.
@@ -188,7 +188,7 @@ for _name in (*_CELLS, *(f"{name}_random_features" for name in _CELLS), "ag_news
         PLANS[_name], data=PLANS[_name].data or _name, sizes=(200,), confidence=1.0
     )
 # What decides (`causes`): the strong backbone's tokens (fewer channels, or noise) and the head's confidence, each varied with the other
-# held. 16 x 128 fit the wrong labels of ten classes; step size and horizon by the fit at seed 100.
+# held. 16 x 128 fit the flipped labels of ten classes; step size and horizon by the fit at seed 100.
 _FOUND = {"": (0.3, 1.0, 3.0, 10.0), "_20_channels": (1.0, 10.0), "_noise": (1.0, 10.0)}
 _FOUND |= dict.fromkeys((f"_{kept}_channels" for kept in (10, 40, 80, 320)), (1.0,))
 for _name in _PICTURES:

@@ -4,7 +4,7 @@ They are judged on the stored tables: rule and numbers speak of the stored seeds
 seed of the page. The borders behind them (a quarter of copying; above 0; a change of 0.1) were fixed on seed 100, which is in no table,
 before the tables were made; the numbers were read off them, and those of TS82 were published before. Two borders were changed when the
 tables were there: TS78 asked for a difference of 0.1 or more (the interval begins at 0.04), and TS71 and TS77 asked that at least half of
-the wrong labels be memorised on every backbone (on MNIST with random features it is 0.50 +- 0.28). Later still TS71, which fails and was
+the flipped labels be memorised on every backbone (on MNIST with random features it is 0.50 +- 0.28). Later still TS71, which fails and was
 six claims, one for each set, was widened from "on each backbone" to "on one backbone at least".
 """
 
@@ -51,7 +51,7 @@ def as_said(
 def benign(study: SetsStudy, constant: float) -> Evidence:
     r"""overfitting is benign on one of six sets at least
     on MNIST, CIFAR-10, PneumoniaMNIST, BreastMNIST, AG-news or TREC, at $n = 200$ and $\eta\in[0.1,0.4]$, less than a quarter of the loss
-    by copying is lost, on at least one backbone of this book on which at least half of the wrong labels are memorised
+    by copying is lost, on at least one backbone of this book on which at least half of the flipped labels are memorised
     regime: this book's small backbones; the authors fine-tuned ViT-B and BERT-base on these sets, and their poster gives no result
     wrong: a fifth of the fractions"""
     found = [network for (data, _), network in study.networks.items() if data in _POSTER]
@@ -67,7 +67,7 @@ def benign(study: SetsStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim("TS77", wrong=0.25, uses="TS62")
 def at_a_cost(study: SetsStudy, constant: float) -> Evidence:
-    """seven sets: wrong labels cost more than a quarter of copying
+    """seven sets: flipped labels cost more than a quarter of copying
     on each of seven data sets and each backbone, at $n = 200$, the 95 % interval of the fraction of copying lies above 0.45, and so above
     the quarter at which overfitting would be called benign
     wrong: a quarter of the fractions"""
@@ -89,7 +89,7 @@ def random_features_lose_more(study: SetsStudy, constant: float) -> Evidence:
 def few_numbers(study: SetsStudy, constant: float) -> Evidence:
     """a selection with fewer numbers than samples does not memorise, and still loses
     on random features the query is one vector for all samples, and a layer of 8 heads and width 64 has 512 numbers that enter its scores;
-    at $n = 1000$ on MNIST and CIFAR-10 fewer than 16 % of the wrong labels are memorised, and still more than 0.14 of the loss by copying
+    at $n = 1000$ on MNIST and CIFAR-10 fewer than 16 % of the flipped labels are memorised, and still more than 0.14 of the loss by copying
     is lost: 95 % intervals
     wrong: the same at $n = 200$, and 0.4 of the loss at $n = 1000$"""
     n = _LARGE if constant else N

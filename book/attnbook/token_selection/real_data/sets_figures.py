@@ -31,7 +31,7 @@ def _network(axes: Any, network: Network, x: Estimate | float, y: Estimate | flo
 
 
 def draw_costs(axes: Any, study: SetsStudy, n: int) -> None:
-    """F of every network at one size, with 95 % intervals; hollow where fewer than half of the wrong labels are memorised.
+    """F of every network at one size, with 95 % intervals; hollow where fewer than half of the flipped labels are memorised.
 
     Squares: the authors' runs at eta = 0.2, see `published_fraction`.
     """

@@ -69,7 +69,7 @@ class Measured:
         return fraction_of(self.table, n)
 
     def fit(self, n: int = N) -> np.ndarray:
-        """Fraction of all wrong labels of a seed that is memorised, over eta > 0: (R,)."""
+        """Fraction of all flipped labels of a seed that is memorised, over eta > 0: (R,)."""
         return fit_of(self.table, n)
 
     def above_chance(self) -> Estimate:
@@ -127,12 +127,12 @@ def fraction_of(table: ResultTable, n: int) -> np.ndarray:
 
 
 def fit_of(table: ResultTable, n: int) -> np.ndarray:
-    """Fraction of all wrong labels of a seed that is memorised, over eta > 0, of any stored table: (R,)."""
+    """Fraction of all flipped labels of a seed that is memorised, over eta > 0, of any stored table: (R,)."""
     return _fit_path(table, n)[:, -1]
 
 
 def _fit_path(table: ResultTable, n: int) -> np.ndarray:
-    """Fraction of all wrong labels that is memorised, at every recorded step: (R, S)."""
+    """Fraction of all flipped labels that is memorised, at every recorded step: (R, S)."""
     eta = np.array(table.noise_levels)[1:]
     return eta @ table.values("fit_noisy", n)[:, 1:] / eta.sum()
 
@@ -183,7 +183,7 @@ class SetsStudy:
         return _mean_difference((network.lost_when_scaled(), network.lost()) for network in self.networks.values())
 
     def change_at_equal_fit(self) -> np.ndarray:
-        """The same where both first fit equally many wrong labels: see `Network.lost_at_equal_fit`."""
+        """The same where both first fit equally many flipped labels: see `Network.lost_at_equal_fit`."""
         return _mean_difference(network.lost_at_equal_fit() for network in self.networks.values())
 
 

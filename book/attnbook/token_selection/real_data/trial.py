@@ -1,14 +1,14 @@
 r"""Is selection benign on a real data set? A rule that was fixed before its tables.
 
-The poster lists real data sets whose noisy labels were used for fine-tuning, and does not say with what result. Its theorem of Part II
-calls it benign if wrong labels are fitted and the test error is small. The rule reads one table (a data set, a backbone, a way of
-training, a number of samples n) and asks for both halves: the wrong labels are fitted, and test accuracy is as without them:
+The poster lists real data sets whose flipped labels were used for fine-tuning, and does not say with what result. Its theorem of Part II
+calls it benign if flipped labels are fitted and the test error is small. The rule reads one table (a data set, a backbone, a way of
+training, a number of samples n) and asks for both halves: the flipped labels are fitted, and test accuracy is as without them:
 
-    fit     the fraction of the wrong labels that the trained network gives, over all eta > 0
+    fit     the fraction of the flipped labels that the trained network gives, over all eta > 0
     F       (sum_eta a_0 - a_eta) / (sum_eta eta u), the fraction of copying of page II.7: 0 no accuracy is lost, 1 the noise is copied
 
     benign       fit >= 0.9 and F < 1/4            tempered     fit >= 0.9 and 1/4 < F < 3/4
-    harmful      fit >= 0.9 and F > 3/4            not decided  else: an interval holds a border, or the wrong labels are not fitted
+    harmful      fit >= 0.9 and F > 3/4            not decided  else: an interval holds a border, or the flipped labels are not fitted
 
 each for the whole 95 % interval of the number. With a clean-label baseline u < 1/2, less than half-way from chance to no error, nothing is
 decided: such a network is no fair stand-in for a pretrained one. Page II.7 calls a network harmful from F = 1 on; one that copies lies on
@@ -37,9 +37,9 @@ from attnbook.token_selection.real_data.tables import ResultTable
 from bookkit.widths import student
 
 FIXED = "26 November 2026"  # no table of a stronger backbone existed
-FITTED = 0.9  # fraction of wrong labels from which they count as fitted
+FITTED = 0.9  # fraction of flipped labels from which they count as fitted
 UNHARMED, COPIED = 0.25, 0.75  # fractions of copying: benign below the first, harmful above the second
-CLEAR = 0.5  # accuracy above chance without wrong labels, below which nothing is decided
+CLEAR = 0.5  # accuracy above chance without flipped labels, below which nothing is decided
 SEEDS = 5  # at least
 OUTCOMES = ("benign", "tempered", "harmful", "not decided")
 
@@ -49,7 +49,7 @@ class Trial:
     """What one table gives to the rule: R seeds, E noise levels (the first is 0), M test pictures a seed.
 
     hits: (R, E, M) bool, True where the trained network gives the true label. rows: (R, M) whole numbers, which picture of the test file it
-    is, no number twice in a seed. fit: (R, E - 1) fraction of the wrong labels that the network gives, for each level above 0.
+    is, no number twice in a seed. fit: (R, E - 1) fraction of the flipped labels that the network gives, for each level above 0.
 
     Raises ValueError for fewer than `SEEDS` seeds, levels that do not rise from 0, and arrays that do not fit.
     """

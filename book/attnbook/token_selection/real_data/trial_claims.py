@@ -21,8 +21,8 @@ CLAIMS = ClaimSet("token_selection", Source.MEASURED)
 def benign(study: Sequence[Tried], constant: float) -> Evidence:
     r"""benign on a strong backbone, on one of six sets at least
     on MNIST, CIFAR-10, PneumoniaMNIST, BreastMNIST, AG-news or TREC, overfitting is benign in at least one of our rows of the trial, by the
-    rule of 26 November 2026: a network, a way of training and a number of samples with which the wrong labels are fitted; it is in none, if
-    the intervals of all rows lie above a quarter
+    rule of 26 November 2026: a network, a way of training and a number of samples with which the flipped labels are fitted; it is in none,
+    if the intervals of all rows lie above a quarter
     regime: this trial's networks; the authors' are ViT-B and BERT-base, and their poster gives no result
     wrong: a fifth of the fractions"""
     found = [row.judged.fraction for row in strong(study)]

@@ -12,7 +12,7 @@ _COLOURS = {"small ViT": "clean", "EfficientNet-Lite0": "noise", "MPNet": "signa
 
 
 def draw_trial(axes: Any, study: Sequence[Tried], *, limits: tuple[float, float] = (-0.3, 1.6)) -> None:
-    """One line a row, set by set: circle, our way of training; diamond, the authors'; hollow, wrong labels not fitted (fit below 0.9).
+    """One line a row, set by set: circle, our way of training; diamond, the authors'; hollow, flipped labels not fitted (fit below 0.9).
 
     Squares: the authors' own runs at eta = 0.2 (`published_fraction`). Intervals are cut at `limits`.
     """

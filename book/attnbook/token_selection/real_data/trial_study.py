@@ -71,7 +71,7 @@ def trial_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
 
 
 def strong(study: Sequence[Tried]) -> tuple[Tried, ...]:
-    """The rows on pretrained backbones of the trial whose wrong labels are fitted."""
+    """The rows on pretrained backbones of the trial whose flipped labels are fitted."""
     rows = [one for one in study if one.backbone in _FIXED.values()]
     return tuple(one for one in rows if one.judged.fit.low >= FITTED and math.isfinite(one.judged.fraction.value))
 

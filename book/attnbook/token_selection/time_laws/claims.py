@@ -142,8 +142,8 @@ def not_overfitting(study: TimeStudy, constant: float) -> Evidence:
     r"""not overfitting: the state of the model at the first time scale
     at the time $\tau_{1/2}$ of TS32, in all settings of the page with $p_0=0$ and $|\nu||\mu|=1$, every clean sample of a training set is
     fitted, no flipped one is, and the clean error is below 1 %: each in at least 95 % of training sets. All three hold before training as
-    well, because of the fixed head. What training adds is attention, on fresh samples too (this book's addition): they give half of it to
-    $x_1$, as a mean over settings and training sets, up to 0.02
+    well, because the value vector is given. What training adds is attention, on fresh samples too (this book's addition): they give half
+    of it to $x_1$, as a mean over settings and training sets, up to 0.02
     wrong: attention 1/T, as before training; and clean and flipped samples exchanged
     coarse 3: the paper's event asks for a small error; at this strength it is below $10^{-100}$, before training too"""
     found = [axis.found for name, axis in study.clock.items() if name not in BESIDE]

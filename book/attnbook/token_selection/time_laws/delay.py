@@ -1,4 +1,4 @@
-r"""The second time scale: how long after memorising its noisy labels a model attends to the relevant token of fresh data.
+r"""The second time scale: how long after memorising its flipped labels a model attends to the relevant token of fresh data.
 
 Two times of one run of gradient flow (time is the sum of the step sizes): $t_{\rm fit}$, when every observed label is fitted, and
 $t_{\rm sel}$, when the mean attention of a fresh sample on $x_1$ reaches $\tfrac12$. The theorem (arXiv 2409.17625, poster, part 2)
