@@ -35,6 +35,7 @@ NOTATION = r"""<section id="a"><h2>A single head<a class="headerlink" href="#a">
 <tr><td><p><span class="math x" data-tex="g"><math></math></span></p></td><td><p>many</p></td></tr></table></section>"""
 RECORD = {
     "id": "C8", "title": "margins after $t$ steps", "verdict": "fails", "expected": "fails", "violated": "",
+    "part": "single_head",
     "statement": "the *mean* is $a_{n}<b$ {cite:t}`it`", "measured": "1 " * 200, "permalink": "book/ledger.html#claim-c8",
 }  # fmt: skip
 

@@ -28,6 +28,7 @@ from bookkit.ledger.records import (
     problems,
     read_ledger,
     read_page_checks,
+    shown,
     source_line,
     whole,
 )
@@ -263,12 +264,40 @@ def test_only_verdict_tables_and_known_claims_are_linked() -> None:
     row = "<div><b>{}</b><details><summary><span>title</span></summary><dl><dt>Rule</dt><dd>r</dd></dl></details></div>"
     table = f"<div class='verdict-table'>{row.format('C8')}{row.format('C9')}</div>"
     with_link = table.replace("<b>C8</b>", "<b><a href='../ledger.html#claim-c8'>C8</a></b>")
-    assert linked(table, {"C8"}, "../ledger.html") == with_link
+    known = {"C8": "C8"}
+    assert linked(table, known, "../ledger.html") == with_link
     boxes = {"C8": "<a href='t.html#b'>A box</a>", "C9": "x"}
     with_box = with_link.replace("</dl>", "<dt>Box</dt><dd><a href='t.html#b'>A box</a></dd></dl>", 1)
-    assert linked(table, {"C8"}, "../ledger.html", boxes) == with_box
+    assert linked(table, known, "../ledger.html", boxes) == with_box
     other = table.replace("verdict-table", "result-table")
-    assert (linked(table, {"C8"}, ""), linked(other, {"C8"}, "../ledger.html")) == (table, other)
+    assert (linked(table, known, ""), linked(other, known, "../ledger.html")) == (table, other)
+    renamed = with_link.replace(">C8<", ">III-C8<")
+    assert linked(table, {"C8": "III-C8"}, "../ledger.html") == renamed
+
+
+def test_numbers_that_nothing_names_leave_the_line_of_a_claim() -> None:
+    row = "<b>C8</b><details><summary><span class='verdict-measured'>{}</span></summary><dl><dd>{}</dd></dl></details>"
+
+    def left(measured: str) -> str:
+        made = linked(f"<div class='verdict-table'>{row.format(measured, measured)}</div>", {"C8": "C8"}, "l.html")
+        assert f"<dd>{measured}</dd>" in made  # the whole of it stays
+        return re.findall("<span class='verdict-measured'>(.*?)</span>", made)[0]
+
+    assert [left(text) for text in ("[0.09107, 0.1763]; [0.5731, 0.7212]", "1.04 ± 0.02; 0.9 ± 1e-05; …")] == ["", ""]
+    for told in ("40 of 40 draws, median 10⁻⁷⁶", "0.5 ± 0.1"):
+        assert left(told) == told
+
+
+def test_an_id_that_looks_like_a_page_carries_the_number_of_its_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names = {record["id"]: shown(record["id"], record["part"]) for record in read_ledger(ROOT)}
+    assert {names[each] for each in names if each != names[each]} == {
+        *(f"III-{each}" for each in names if re.fullmatch(r"I\d+\w*", each)),
+        *(f"VIII-{each}" for each in names if re.fullmatch(r"V\d+\w*", each)),
+    }
+    assert (names["I17"], names["V1"], names["C8"]) == ("III-I17", "VIII-V1", "C8")
+    assert len(set(names.values())) == len(names)
+    assert not [each for each in names if "-" in each]  # ledger.js takes off what stands before the hyphen
 
 
 # --- the way back -----------------------------------------------------------------------------------------------------

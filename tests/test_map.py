@@ -236,7 +236,9 @@ def test_the_built_book_shows_its_map(root: Path) -> None:
         in ledger
     )
     assert "data-verdict" not in ledger  # a mark of what does not hold
-    assert 'href="ledger.html#claim-c2">C2</a>' in (html / "preface.html").read_text()
+    preface = (html / "preface.html").read_text()
+    said = '<span class="claim-id">C2 </span><span class="visually-hidden">holds</span></a>'
+    assert re.search(rf'<a class="verdict-holds" title="C2, [^"]*: holds" href="ledger.html#claim-c2">{said}', preface)
 
 
 def test_a_row_has_a_line_for_four_claims() -> None:

@@ -208,7 +208,8 @@
     const {home, group} = byId.get(node.id);
     const head = home.querySelector(".ledger-from");
     const [again, read] = [...head.querySelectorAll("code")].map((code) => code.textContent);
-    const lines = [again, `${read} ${node.querySelector("summary b").textContent}`];
+    const id = node.querySelector("summary b").textContent.split("-").pop(); // III-I11 is registered as I11
+    const lines = [again, `${read} ${id}`];
     linkFunction(list.querySelector("code"), group.dataset.repository);
 
     const command = document.createElement("pre");

@@ -16,7 +16,7 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from bookkit.ledger.page import records_for
-from bookkit.ledger.records import SOURCES, VERDICTS, anchor, counts_sentence, page_name, part_of
+from bookkit.ledger.records import SOURCES, VERDICTS, anchor, counts_sentence, page_name, part_of, shown
 from bookkit.ledger.sizes import GROUPS, group_of
 from bookkit.ledger.words import verdict_words
 from bookkit.sphinx.html_elements import element, tag
@@ -42,7 +42,8 @@ class Overview(SphinxDirective):
         squares = element("span", class_="ledger-squares")
         for record in records:
             short = VERDICTS[record["verdict"]][0]
-            words = record["id"] if short == "holds" else f"{record['id']} {verdict_words(record)}"
+            name = shown(record["id"], record["part"])
+            words = name if short == "holds" else f"{name} {verdict_words(record)}"
             marks = {} if short == "holds" else {"class_": short}
             squares += element("a", words, href=f"#{anchor(record['id'])}", **marks)
         return element("li", element("a", records[0]["page_title"], href=address), squares)

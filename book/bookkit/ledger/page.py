@@ -35,6 +35,7 @@ from bookkit.ledger.records import (
     in_reading_order,
     page_name,
     part_of,
+    shown,
     source_line,
 )
 from bookkit.ledger.replicated import Standing, ledger, standings
@@ -85,7 +86,7 @@ class Ledger(SphinxDirective):
         self.map = rendered_map(Path(self.env.srcdir))
         labels = self.env.get_domain("std").labels
         for record in records:
-            labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), record["id"]))
+            labels.setdefault(anchor(record["id"]), (self.env.docname, anchor(record["id"]), _shown(record)))
         groups = product(dict.fromkeys(record["part"] for record in records), SOURCES)
         chosen = ((group, [r for r in records if (r["part"], r["source"]) == group]) for group in groups)
         return [self._group(*group, found) for group, found in chosen if found]
@@ -121,7 +122,7 @@ class Ledger(SphinxDirective):
         held = element("i", standing.held or ("stale" if standing.stale else ""), **told)
         # The verdict is a badge, with its sign from the style sheet.
         badge = nodes.inline("", verdict_words(record), classes=["verdict", BADGES[record["verdict"]]])
-        summary = element("summary", element("b", record["id"]), element("span", record["title"]), held, badge)
+        summary = element("summary", element("b", _shown(record)), element("span", record["title"]), held, badge)
         says = [element("p", *self._markdown(text)) for text in record["statement"].split("\n\n")]
         body = element("div", *says, self._facts(record, standing), class_="claim-body")
         marks = {} if record["verdict"] == "holds" else {"data_verdict": VERDICTS[record["verdict"]][0]}
@@ -160,7 +161,8 @@ class Ledger(SphinxDirective):
             box = self.map.boxes.get(name)
             start = self.env.app.builder.get_relative_uri(self.env.docname, box.document) if box else ""
             address = f"{start}#{name}" if box else f"#{anchor(name)}"
-            said += [", " if said else "", element("a", *self._inline(box.title if box else name), href=address)]
+            words = box.title if box else _shown(self.map.claims[name])
+            said += [", " if said else "", element("a", *self._inline(words), href=address)]
         return said
 
     def _function(self, record: dict) -> tag:
@@ -206,6 +208,10 @@ def _sharpness(record: dict) -> str:
         said = f"on the page: {own}; all draws of {pooled['seeds']} seeds together: {pooled['verdict']}, {said}"
     reason = coarse_words(record)
     return f"{said}. Why no sharper: {reason}" if said and reason else said
+
+
+def _shown(record: dict) -> str:
+    return shown(record["id"], record["part"])
 
 
 def _part_tag(part_name: str) -> str:

@@ -5,14 +5,14 @@ The stored outputs stay as they are; all of this is made when the page is render
 
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.application import Sphinx
 
 from bookkit.formulas.drawing import with_formulas
-from bookkit.ledger.records import anchor, counts_sentence, read_page_checks
+from bookkit.ledger.records import anchor, counts_sentence, read_page_checks, shown
 from bookkit.ledger.replicated import Standing, sentence, standings
 from bookkit.ledger.words import verdict_words
 from bookkit.map.boxes import Box
@@ -22,6 +22,7 @@ from bookkit.verdicts import BADGES
 
 # As `bookkit.verdicts` writes the id of a claim, and what stands after it up to the end of its facts.
 CLAIM = re.compile(r"<b>([^<]+)</b>(<details>.*?)</dl>", re.S)
+MEASURED = re.compile(r"(<span class='verdict-measured'>)([^<]*)")
 
 
 def strip(records: list[dict], to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:
@@ -38,21 +39,30 @@ def strip(records: list[dict], to_ledger: str = "", known: Mapping[str, Standing
 
 
 def badge(record: dict, to_ledger: str = "", known: Mapping[str, Standing] | None = None) -> nodes.Element:
-    """The id of a claim in the colour of its verdict, a link where there is a ledger."""
+    """The id of a claim in the colour of its verdict, a link where there is a ledger. In running text `mark` stands instead."""
     held = known[record["id"]].held if known and record["id"] in known else ""
     seeds = f", as expected at {held} fresh seeds" if held else ""
     marks = {"class_": BADGES[record["verdict"]], "title": f"{record['title']}: {verdict_words(record)}{seeds}"}
-    words = [nodes.Text(record["id"])]
+    words = [nodes.Text(shown(record["id"], record["part"]))]
     if record["verdict"] != "holds":  # colour and sign are for the eye
         words.append(element("span", f" {verdict_words(record)}", class_="visually-hidden"))
     link = {"href": f"{to_ledger}#{anchor(record['id'])}"} if to_ledger else {}
     return element("a" if to_ledger else "span", *words, **marks, **link)
 
 
-def linked(table: str, known: set[str], to_ledger: str, boxes: Mapping[str, str] | None = None) -> str:
+def mark(record: dict, to_ledger: str) -> nodes.Element:
+    """The sign of a claim's verdict, for running text: colour and sign for the eye, words for the ear; a table shows the id, too."""
+    name, verdict = shown(record["id"], record["part"]), verdict_words(record)
+    words = [element("span", f"{name} ", class_="claim-id"), element("span", verdict, class_="visually-hidden")]
+    marks = {"class_": BADGES[record["verdict"]], "title": f"{name}, {record['title']}: {verdict}"}
+    return element("a", *words, **marks, href=f"{to_ledger}#{anchor(record['id'])}")
+
+
+def linked(table: str, known: Mapping[str, str], to_ledger: str, boxes: Mapping[str, str] | None = None) -> str:
     """A verdict table whose ids are links to the ledger, with links to the boxes that each claim checks.
 
-    Other tables and unknown ids stay as they are. `boxes`: of a claim, its boxes as HTML.
+    Other tables and unknown ids stay as they are. `known`: of a claim, its id as readers see it. `boxes`: its boxes as HTML.
+    Where a line gives several numbers and does not say which is which, they are left to the whole below it.
     """
     if "class='verdict-table'" not in table or not to_ledger:
         return table
@@ -62,9 +72,15 @@ def linked(table: str, known: set[str], to_ledger: str, boxes: Mapping[str, str]
         if claim not in known:
             return match[0]
         box = f"<dt>Box</dt><dd>{boxes[claim]}</dd>" if boxes and boxes.get(claim) else ""
-        return f"<b><a href='{to_ledger}#{anchor(claim)}'>{match[1]}</a></b>{match[2]}{box}</dl>"
+        facts = MEASURED.sub(lambda found: found[1] + ("" if unnamed(found[2]) else found[2]), match[2])
+        return f"<b><a href='{to_ledger}#{anchor(claim)}'>{html.escape(known[claim])}</a></b>{facts}{box}</dl>"
 
     return CLAIM.sub(link, table)
+
+
+def unnamed(measured: str) -> bool:
+    """Whether these are several numbers without a word: "[0.1, 0.2]; [0.3, 0.4]; …"."""
+    return bool(re.search("[;,…]", measured)) and not re.search("[A-Za-z]{3}", measured)
 
 
 # --- Sphinx ---------------------------------------------------------------------------------------------------------
@@ -88,15 +104,15 @@ def show_claims(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     to_ledger = ledger_address(app, docname, (record["id"] for record in records))
     section.insert(1, strip(records, to_ledger, standings()))
-    known = {record["id"] for record in records}
-    boxes = _boxes(app, docname, known)
+    known = {record["id"]: shown(record["id"], record["part"]) for record in records}
+    boxes = _boxes(app, docname, known.keys())
     for node in list(doctree.findall(nodes.raw)):
         if "html" in node.get("format", "").split() and "class='verdict-table'" in node.astext():
             text = linked(node.astext(), known, to_ledger, boxes)
             node.parent.replace(node, nodes.raw(text, text, **node.attributes))
 
 
-def _boxes(app: Sphinx, docname: str, claims: set[str]) -> dict[str, str]:
+def _boxes(app: Sphinx, docname: str, claims: Set[str]) -> dict[str, str]:
     """Of each claim, links to the boxes of the theory that it checks; a box has its proof below it."""
     drawn = rendered_map(Path(app.srcdir))
 

@@ -155,6 +155,12 @@ def anchor(claim_id: str) -> str:
     return "claim-" + re.sub(r"[^a-z0-9]+", "-", claim_id.lower()).strip("-")
 
 
+def shown(claim_id: str, part_name: str) -> str:
+    """The id as readers see it: one that looks like a page's number, I11 beside I.11, carries that of its own part, III-I11."""
+    own, taken = part_of(part_name).number, {part.number for part in settings().parts.values()}
+    return f"{own}-{claim_id}" if own and re.sub(r"\d.*", "", claim_id) in taken else claim_id
+
+
 def page_name(record: dict) -> str:
     """The page as commands and readers name it: `single_head/02_two_steps`."""
     return record["page"].removeprefix("notebooks/")

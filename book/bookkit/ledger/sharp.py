@@ -19,7 +19,7 @@ from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from bookkit.ledger import page
-from bookkit.ledger.records import anchor
+from bookkit.ledger.records import anchor, shown
 from bookkit.ledger.sizes import ASKED, KINDS, ROWS, row_of, sizes, weakest
 from bookkit.ledger.words import coarse_words
 from bookkit.sharpness import of_record, resolutions
@@ -62,7 +62,7 @@ class Weakest(SphinxDirective):
         head = element("tr", *(element("th", words) for words in ("claim", "it holds", "why no sharper")))
         rows = []
         for record in weakest(records)[: self.options.get("claims", 20)]:
-            link = element("a", record["id"], href=f"#{anchor(record['id'])}")
+            link = element("a", shown(record["id"], record["part"]), href=f"#{anchor(record['id'])}")
             said = "; ".join(seen.words for seen in resolutions(of_record(record)))
             row = [element("td", link, f" {record['title']}"), element("td", said), element("td", coarse_words(record))]
             rows.append(element("tr", *row))

@@ -3,7 +3,7 @@
     ```{book-map} single_head       a row per box of the part, with the claims that check it, and arcs to what its proof uses
     ```
 
-    {claim}`C8`                     a claim in running text: its id in the colour of its verdict, a link to the ledger
+    {claim}`C8`                     a claim in running text: the sign of its verdict, a link to the ledger; in a table its id, too
 
 Under the title of every box stands one line: the claims that check it, with their verdicts, or why there is none.
 
@@ -24,7 +24,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from bookkit.ledger.page_claims import badge, ledger_address
+from bookkit.ledger.page_claims import badge, ledger_address, mark
 from bookkit.ledger.records import LEDGER
 from bookkit.ledger.replicated import ledger
 from bookkit.map.boxes import Box
@@ -155,14 +155,14 @@ class ClaimBadge(SphinxRole):
     """A claim by its id."""
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
-        """Return the badge; a warning, and the id alone, for a claim that no page checks."""
+        """Return the mark; a warning, and the id alone, for a claim that no page checks."""
         self.env.metadata[self.env.docname]["reads_ledger"] = True
         record = next((each for each in ledger(Path(self.env.srcdir)) if each["id"] == self.text), None)
         if record is None:
             logger.warning("no page checks a claim %r", self.text, location=self.get_location())
             return [nodes.Text(self.text)], []
         to_ledger = self.env.app.builder.get_relative_uri(self.env.docname, LEDGER)
-        return [element("span", badge(record, to_ledger), class_="claim-badge")], []
+        return [element("span", mark(record, to_ledger), class_="claim-mark")], []
 
 
 # --- under a box's title ----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from sphinx.util import logging
 
 from bookkit.formulas.drawing import FormulaError, element, with_formulas
 from bookkit.ledger.page import BADGES
+from bookkit.ledger.records import shown
 from bookkit.ledger.words import signs, verdict_words
 from bookkit.pages.catalogue import write_atomically
 from bookkit.settings import settings
@@ -79,7 +80,7 @@ def claim_card(record: dict[str, Any]) -> str:
     # Without Markdown's signs, but for those of formulas.
     statement = re.sub(r"(\$[^$\n]+\$)|[`*]|\{[\w:-]+\}", lambda found: found[1] or "", record["statement"])
     return (
-        f'<p class="card-title">{escaping.escape(record["id"])}: {_formulas(record["title"])} '
+        f'<p class="card-title">{escaping.escape(shown(record["id"], record["part"]))}: {_formulas(record["title"])} '
         f'<span class="verdict {BADGES.get(record["verdict"], "verdict-fails")}">{verdict_words(record)}</span></p>'
         f"<p>{_formulas(statement)}</p>"
         f'<p class="card-measured">Measured: {escaping.escape(signs(measured))}</p>'
