@@ -256,7 +256,7 @@ def test_licence_citation_changelog_and_package_agree_and_the_checked_papers_are
 
 
 def test_a_part_copied_as_the_book_says_names_nothing_of_the_smallest_part(tmp_path: Path) -> None:
-    (block,) = re.findall(r"```bash\n(part=.*?)```", (ROOT / "book" / "adding.md").read_text(encoding="utf-8"), re.S)
+    (block,) = re.findall(r"```bash\n(part=.*?)```", (ROOT / "docs" / "adding.md").read_text(encoding="utf-8"), re.S)
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     for name in (name for name in listed if "one_token" in name):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -165,6 +165,27 @@ def test_the_built_book_takes_public_links_for_its_own(tmp_path: Path, monkeypat
     assert told.count("WARNING") == 1
 
 
+# --- documents of the repository, which GitHub shows --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda p: p.name
+)
+def test_a_document_is_plain_markdown_and_leads_to_what_is_there(path: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    told = re.sub(r"`[^`]*`", "", text)
+    assert re.findall(r"\{[\w:-]+\}`|^:::|^```\{", re.sub(r"(?<!\})`[^`]*`", "", text), re.M) == []
+    for match in LINK.finditer(told):
+        target, _, mark = match["target"].partition("#")
+        if found := inside(match["target"], ADDRESS):
+            assert found[0] in ORDER, match["target"]
+        elif not re.match("https?:", target):
+            other = (path.parent / target) if target else path
+            assert other.is_file(), match["target"]
+            heads = re.findall(r"^#+ (.*)$", other.read_text(encoding="utf-8"), re.M)
+            assert not mark or mark in [re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads]
+
+
 # --- old addresses ----------------------------------------------------------------------------------------------------
 
 

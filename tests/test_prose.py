@@ -1,4 +1,4 @@
-"""What book/style.md asks of the text: one word for one thing, no letter or term before its meaning, and sentences that can be read.
+"""What docs/style.md asks of the text: one word for one thing, no letter or term before its meaning, and sentences that can be read.
 
 Read are chapters, pages with their captions, and what claims say in the ledger. Formulas, code, targets of links and roles, labels and
 options are blanked, so that a search finds words of the text only.
@@ -33,7 +33,8 @@ BLANKED = re.compile(
 )
 PAGES = sorted((ROOT / "notebooks").glob("*/*.md"))
 CHAPTERS = [
-    *(path for path in sorted((ROOT / "book").glob("*.md")) if path.stem not in ("bibliography", "style")),
+    *(path for path in sorted((ROOT / "book").glob("*.md")) if path.stem != "bibliography"),
+    *(path for path in sorted((ROOT / "docs").glob("*.md")) if path.stem != "style"),
     *(path for folder in ("explorers", "papers", "reference") for path in sorted((ROOT / "book").glob(f"{folder}/*.md"))),
     ROOT / "README.md", ROOT / "CONTRIBUTING.md",
 ]  # fmt: skip
@@ -131,7 +132,7 @@ def without_meaning(text: str) -> list[str]:
 
 
 def test_the_table_of_words_and_the_search_name_the_same_words() -> None:
-    section = (ROOT / "book" / "style.md").read_text(encoding="utf-8").split("\n## Words\n")[1].split("\n## ")[0]
+    section = (ROOT / "docs" / "style.md").read_text(encoding="utf-8").split("\n## Words\n")[1].split("\n## ")[0]
     rows = [re.split(r" *\| *", line)[1:-1] for line in section.splitlines() if line.startswith("| ")]
     assert [row[0] for row in rows[1:]] == list(OLD)
     assert all(row[1] for row in rows)

@@ -1,4 +1,4 @@
-"""What book/style.md promises and a machine can check: one palette everywhere, colours told apart by everybody, figures described."""
+"""What docs/style.md promises and a machine can check: one palette everywhere, colours told apart by everybody, figures described."""
 
 import ast
 import itertools
@@ -170,7 +170,7 @@ def test_letters_of_figures_are_eleven_pixels_high_as_shown() -> None:
 
 
 def test_the_style_of_figures_is_what_the_page_says() -> None:
-    text = (ROOT / "book" / "style.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "style.md").read_text(encoding="utf-8")
     width, height = figures._STYLE["figure.figsize"]
     assert f"{width} × {height} inches" in text
     themes = [sheet_colours(SHEET, theme) for theme in THEMES]

@@ -39,7 +39,7 @@ IMPLEMENTATIONS = ("reference", "compiled", "triton")
 """The implementations of a loop: readable torch, compiled for the CPU, compiled for a GPU.
 
 Source:
-    this book, `book/kernels`.
+    this repository, `docs/kernels.md`.
 
 Example:
     >>> IMPLEMENTATIONS
@@ -75,7 +75,7 @@ def has_numba() -> bool:
         True or False.
 
     Source:
-        this book, `book/kernels`.
+        this repository, `docs/kernels.md`.
 
     Example:
         >>> has_numba() in (True, False)
@@ -103,7 +103,7 @@ def has_triton() -> bool:
         True or False.
 
     Source:
-        this book, `book/kernels`.
+        this repository, `docs/kernels.md`.
 
     Example:
         >>> has_triton() in (True, False)
@@ -201,7 +201,7 @@ def ran() -> tuple[str, ...]:
         the lines.
 
     Source:
-        this book, `book/kernels`.
+        this repository, `docs/kernels.md`.
 
     Example:
         >>> all(": " in line for line in ran())

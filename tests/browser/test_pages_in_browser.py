@@ -26,7 +26,6 @@ KINDS = {
     "reference": "book/reference/single_head.html",
     "lecture": "book/lecture.html",
     "bibliography": "book/bibliography.html",
-    "benchmarks": "book/kernels.html",
 }
 
 

@@ -22,7 +22,7 @@ INHERITED = (
     "CUDA_VISIBLE_DEVICES", *FOLDERS,
 )  # fmt: skip
 
-# Another processor or another implementation, asked for by name: `processors`, and book/kernels.md.
+# Another processor or another implementation, asked for by name: `processors`, and docs/kernels.md.
 CHOSEN = (
     "ATTNLIB_KERNELS", "ATTNLIB_SHAKE", "TRITON_INTERPRET", "ATEN_CPU_CAPABILITY", "MKL_CBWR", "MKL_ENABLE_INSTRUCTIONS",
     "OPENBLAS_CORETYPE", "ONEDNN_MAX_CPU_ISA", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NPY_DISABLE_CPU_FEATURES", "BOOKKIT_THREADS",

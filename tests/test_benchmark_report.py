@@ -1,24 +1,12 @@
-"""The book draws what `make bench` measured: rates, ratios and limits are right, and what is missing is said, not invented."""
+"""docs/kernels.md shows what `make bench` measured: rates, ratios and limits are right, and what is missing is said, not invented."""
 
 from pathlib import Path
 
 import pytest
 
-from attnbook.extensions.benchmarks import (
-    NOT_MEASURED,
-    baseline,
-    describe,
-    figure,
-    limit,
-    newest,
-    quoted,
-    rate,
-    table,
-    thousands,
-)
-from tests.house import ROOT
+from benchmarks import report
+from benchmarks.report import NOT_MEASURED, baseline, limit, newest, rate, table, thousands, written
 from tests.sample_benchmarks import ROOFS, sample, write_sample
-from tests.tiny_book import rendered
 
 
 def results(folder: Path, content: dict | None = None) -> dict:
@@ -56,10 +44,11 @@ def test_the_newest_file_of_each_device_is_taken(tmp_path: Path) -> None:
 
 
 def test_the_results_in_the_repository_can_be_read() -> None:
-    folder = ROOT / "benchmarks" / "results"
-    groups = {path.name.split("-")[0] for path in folder.glob("*.json")} - {"pages"}  # `make times`: another form
+    groups = {path.name.split("-")[0] for path in report.RESULTS.glob("*.json")} - {
+        "pages"
+    }  # `make times`: another form
     assert {"kernels", "certificates"} <= groups
-    assert all(newest(folder, group) for group in groups)
+    assert all(newest(report.RESULTS, group) for group in groups)
 
 
 BROKEN = {
@@ -137,38 +126,19 @@ def test_the_table_tells_rate_ratio_limit_and_share(tmp_path: Path) -> None:
     assert line in gaps  # the rate and its ratio stand, the limit is not known
 
 
-def test_numbers_in_sentences_come_from_the_file(tmp_path: Path) -> None:
-    name = "naive / compiled, one step, H = 2"
-    found = results(tmp_path)
-    assert [quoted(found, text) for text in (name, f"{name} | .1f", "unknown")] == ["128", "128.1", NOT_MEASURED]
-    assert quoted(None, name) == NOT_MEASURED
-    with pytest.raises(ValueError, match="Invalid format specifier"):
-        quoted(found, f"{name} | nonsense")
-
-
-@pytest.mark.parametrize("left_out", ["nothing", "peak-", "read-", "naive-", "in-context", "single_head", "gaussian"])
-def test_the_picture_is_drawn_with_what_there_is_and_can_be_heard(tmp_path: Path, left_out: str) -> None:
-    found = results(tmp_path, without(left_out))
-    svg, said = figure(found), describe(found)
-    assert svg == figure(found)  # the same bytes
-    assert ("L2 190 G" in said) == (left_out != "read-")
-    assert ("Single head, float32: 51% of the limit" in said) == (left_out not in ("read-", "single_head"))
-
-
-def test_what_is_not_measured_is_said_and_a_broken_file_stops_the_build(tmp_path: Path) -> None:
-    part = "```{benchmark-figure} {0}\nA caption.\n```\n\n```{benchmark-table} {0}\n```\n\n{benchmark-ratio}`{0} x`\n\n"
-    absent, there = (part.replace("{0}", name) for name in ("absent", "kernels"))
-    page = {"index": f"# Page\n\n{absent}Measured.\n\n{there}"}
-
-    def build() -> tuple[Path, str]:
-        return rendered(tmp_path, page, "attnbook.extensions.benchmarks", myst_dmath_double_inline=True)
-
-    write_sample(tmp_path / "benchmarks" / "results")
-    html, told = build()
-    assert told == ""
-    text = (html / "index.html").read_text(encoding="utf-8")
-    assert text.partition("<p>Measured.</p>")[0].count(NOT_MEASURED) == 4
-    assert '<td class="text-right"><p>1.19 M, L2</p></td>' in text
-    assert "A caption. Measured on 2026-02-03: A made-up processor, CPU" in text
-    write_sample(tmp_path / "benchmarks" / "results", content={"cases": 3})
-    assert "benchmarks: kernels-cpu-2026-02-03.json: not a result of `make bench`" in build()[1]
+def test_the_chapter_shows_the_newest_results() -> None:
+    text, found = report.CHAPTER.read_text(encoding="utf-8"), newest(report.RESULTS, "kernels")
+    assert written(text, found) == text, "run python -m benchmarks.report"
+    assert written(text.replace("| rate |", "| speed |"), found) == text
+    with pytest.raises(ValueError, match=r"kernels\.md must hold the marks"):
+        written(text.replace(report.MARKS[1], ""), found)
+    # Numbers in sentences, by the names of their ratios.
+    ratios = found["cpu"]["ratios"]
+    for said, ratio in {
+        "code takes {:.0f} times as long": "in context, H = 2: eager torch / compiled, one step",
+        "{:.0f} times for a step of the single head": "(a) torch.bmm / compiled, one run-step, float32",
+        "{:.0f} times for one of token selection": "compiled / batched torch, token selection, f32-coordinates",
+        "compiled loop is {:.1f} times faster": "heads, batched torch / compiled, one run-step, h1",
+        "{:.1f} times for four": "heads, batched torch / compiled, one run-step, h4",
+    }.items():
+        assert said.format(ratios[ratio]) in " ".join(text.split())
