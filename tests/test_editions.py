@@ -352,7 +352,7 @@ def test_what_cannot_be_built_is_said_before_anything_is_rendered(tmp_path: Path
 
 
 def test_the_documented_commands_publish_the_branch(built: Path, tmp_path: Path) -> None:
-    text = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "student_notebooks.md").read_text(encoding="utf-8")
     (commands,) = [block for block in re.findall(r"```bash\n(.*?)```", text, re.S) if "git push" in block]
     first, *others = commands.strip().splitlines()
     assert first == "make student"
@@ -388,7 +388,7 @@ def test_the_page_on_teaching_names_what_there_is() -> None:
     shown = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "book" / "explorers").glob("*.md"))
     lines = "\n".join(line for line in text.splitlines() if "experiment" in line)
     experiments = re.findall(r"\*([A-Z][^*\n]+)\*", lines)
-    assert len(experiments) == 7
+    assert len(experiments) == 8
     assert [title for title in experiments if f"**{title}" not in shown] == []
     # Homework that is said to be checked is.
     pages = {page.name: page.source.read_text(encoding="utf-8").partition("---\n\n")[2] for page in find_pages(ROOT)}

@@ -74,7 +74,7 @@ def test_what_is_missing_is_a_warning(tmp_path: Path, change: dict, said: str) -
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (None, "the built book has no page book/lecture"),
+        (None, "the built book has no page book/teaching"),
         ("<section id='handout'></section>", "it has 0 slides"),
         ("<div class='slide'><div class='slide-shown'></div></div>", "it has 1 slides"),
     ],
@@ -82,7 +82,7 @@ def test_what_is_missing_is_a_warning(tmp_path: Path, change: dict, said: str) -
 def test_a_page_that_is_no_lecture_is_refused(tmp_path: Path, monkeypatch, capsys, body: str | None, said: str) -> None:
     monkeypatch.setattr(slides, "chromium", lambda: "chromium")
     if body is not None:
-        write(tmp_path / "html" / "book" / "lecture.html", f"<article>{body}</article>")
+        write(tmp_path / "html" / "book" / "teaching.html", f"<article>{body}</article>")
     output = tmp_path / "slides"
     arguments = ["--root", str(tmp_path), "--html", str(tmp_path / "html"), "-o", str(output)]
     assert slides.main(arguments) == 1
@@ -91,6 +91,6 @@ def test_a_page_that_is_no_lecture_is_refused(tmp_path: Path, monkeypatch, capsy
 
 
 def test_the_lecture_takes_45_minutes() -> None:
-    text = (ROOT / "book" / "lecture.md").read_text(encoding="utf-8")
+    text = (ROOT / "book" / "teaching.md").read_text(encoding="utf-8")
     minutes = [int(line.split()[1]) for line in text.splitlines() if line.startswith(":minutes:")]
     assert (len(minutes), sum(minutes)) == (text.count("```{slide}"), 45)

@@ -24,7 +24,7 @@ KINDS = {
     "notation": "book/notation.html",
     "map": "book/map.html",
     "reference": "book/reference/single_head.html",
-    "lecture": "book/lecture.html",
+    "lecture": "book/teaching.html",
     "bibliography": "book/bibliography.html",
 }
 

@@ -14,7 +14,7 @@ from tests.browser.test_print import ROOT, letters
 
 pytestmark = pytest.mark.browser
 
-LECTURE = HTML / "book" / "lecture.html"
+LECTURE = HTML / "book" / "teaching.html"
 
 
 def made(folder: Path, html: Path) -> int:
@@ -44,7 +44,7 @@ def test_a_slide_that_does_not_fit_is_named_and_nothing_is_written(tmp_path: Pat
     html = tmp_path / "html"
     (html / "book").mkdir(parents=True)
     (html / "_static").symlink_to(HTML / "_static")
-    (html / "book" / "lecture.html").write_text(whole.replace(line, " ".join([line] * 40), 1), encoding="utf-8")
+    (html / "book" / "teaching.html").write_text(whole.replace(line, " ".join([line] * 40), 1), encoding="utf-8")
     with pytest.raises(PdfError, match=r"1 slides hold more than fits, the first is 'Some of the labels"):
         made(tmp_path / "out", html)
     assert list((tmp_path / "out").iterdir()) == []

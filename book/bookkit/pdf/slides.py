@@ -1,6 +1,6 @@
 """Slides and a one-page handout, printed by Chromium from a built page of the book: see `bookkit.sphinx.slides`.
 
-    python -m bookkit.pdf.slides                        from book/lecture, to _build/slides/slides.pdf and handout.pdf
+    python -m bookkit.pdf.slides                        from book/teaching, to _build/slides/slides.pdf and handout.pdf
     python -m bookkit.pdf.slides --html _build/html     from a book that is built already
     python -m bookkit.pdf.slides book/other -o folder   another page, another folder
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from bookkit.pdf.printing import Page
 
-PAGE = "book/lecture"
+PAGE = "book/teaching"
 SLIDES, HANDOUT = "slides.pdf", "handout.pdf"
 SHEETS = {
     SLIDES: """@page { size: 297mm 167mm; margin: 0; }
@@ -78,7 +78,9 @@ def make(root: Path, page: str, folder: Path, html: Path | None = None) -> int:
 
 
 def _title(soup: BeautifulSoup) -> str:
-    heading = soup.select_one("article h1")
+    """The heading of the section with the slides; of the page where they stand in none."""
+    slide = soup.select_one("section:has(> .slide)")
+    heading = (slide or soup).find(re.compile("^h[1-4]$"))
     for link in heading.select(".headerlink") if heading else []:
         link.decompose()
     return " ".join(heading.get_text().split()) if heading else "Slides"
