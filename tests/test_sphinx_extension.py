@@ -118,7 +118,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     cells = (
         hidden("import this", "hide-input"), hidden("n: int = 2  # samples [1, 9]", "hide-input", "parameters"),
         nbformat.v4.new_markdown_cell("Some words. " * 220),
-        drawn("fig-one", "A first line."), drawn("fig-two", "Of order $(nd)^{-1/4}$.", "lead"),
+        drawn("fig-one", "A first line."), drawn("fig-two", "Of order $(nd)^{-1/4}$. More.", "lead"),
     )  # fmt: skip
     store(root, "single_head/01_a", [record(), fails], table, *cells)
     store(root, "in_context/01_b", [outside, *others])
@@ -181,12 +181,15 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     assert """<div class="output text_html"><div class='verdict-table'>""" in own  # the links leave what is around them
     assert f"below {element('10^{-600}')} &amp; C2</span>" in own
 
-    # A formula in a caption is typeset. The first figure is far: the one of the cell tagged lead stands small on the first screen.
+    # A formula in a caption is typeset. The one of the cell tagged lead is far, so it stands on the first screen, too.
     formula = element("(nd)^{-1/4}")
     figures = re.findall(r"<figure.*?</figure>", own, flags=re.DOTALL)
     seen = ["".join(w[0] for w in ("lead-figure", 'id="fig-two"', formula) if w in figure) for figure in figures]
-    assert seen == ["l", "", "i<"]
-    assert re.search(r'<a href="#fig-two"><img [^>]*class="small-picture"', figures[0])
+    assert seen == ["l<", "", "i<"]
+    assert re.search(r'<a href="#fig-two"><img [^>]*alt="What fig-two shows"', figures[0])
+    assert re.search(
+        r'<figcaption>Of order .*</math></span>\.</span> <a href="#fig-two">The figure in its place</a>', figures[0]
+    )
     assert own.index("The question.") < own.index("lead-figure") < own.index("Something.")
     assert re.findall(r"Fig\. \d+", own) == ["Fig. 1", "Fig. 2"]
 

@@ -113,7 +113,9 @@ class EmbeddedExplorers(SphinxTransform):
             raise LookupError("its page has no explorer of this name")
         png, _, alt, width = find_figure(page_notebook(self.env, asked[1]), asked[2])
         image = nodes.image(uri=kept_image(self.env, "notebook_figures", ".png", png), alt=alt, width=f"{width}px")
-        still = element("figure", image, element("figcaption", caption))  # without a number: it is not the page's own
+        still = element(
+            "figure", image, element("figcaption", caption), class_="still"
+        )  # without a number: it is not the page's own
         to = self.app.builder.get_relative_uri(self.env.docname, document)
         static = "../" * self.env.docname.count("/") + "_static/"
         scripts = " ".join(static + file for file in _files(Path(self.app.srcdir), name))

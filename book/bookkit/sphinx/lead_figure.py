@@ -1,8 +1,10 @@
-"""A small picture on the first screen of a page whose first figure comes late: a link to that figure.
+"""The picture that leads a page: that of the cell tagged `lead`, as wide as the text, on the first screen, with a link to the figure.
 
-It stands for the page: the figure of the cell tagged `lead`, otherwise the first. Made when the page is rendered: the notebook does not
-hold it, and paper does not show it.
+A page whose first figure comes early needs none, and one without the tag has none. Made when the page is rendered: the notebook does
+not hold it, and paper does not show it.
 """
+
+import re
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -15,12 +17,10 @@ BEFORE = (nodes.title, nodes.paragraph, nodes.target, nodes.comment)  # what ope
 
 
 def lead(doctree: nodes.document) -> nodes.figure | None:
-    """The figure that stands for the page; None where the first figure is not far, or none has a name."""
-    figures = [each for each in doctree.findall(nodes.figure) if any(name.startswith("fig-") for name in each["ids"])]
-    if not figures or _letters_above(doctree, figures[0]) < LATE:
-        return None
+    """The figure of the cell tagged `lead`; None where there is no such cell, or it is near."""
     tagged = [cell for cell in doctree.findall(nodes.container) if TAG in cell["classes"]]
-    return next((figure for cell in tagged for figure in cell.findall(nodes.figure)), figures[0])
+    figure = next((figure for cell in tagged for figure in cell.findall(nodes.figure)), None)
+    return figure if figure is not None and figure["ids"] and _letters_above(doctree, figure) >= LATE else None
 
 
 def _letters_above(doctree: nodes.document, figure: nodes.figure) -> int:
@@ -39,9 +39,25 @@ def show_lead(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         return
     original = next(iter(figure.findall(nodes.image)))
     kept = {name: original[name] for name in ("uri", "candidates", "alt") if name in original}
-    link = element("a", nodes.image(classes=["small-picture"], **kept), href=f"#{figure['ids'][0]}")
+    address, caption = f"#{figure['ids'][0]}", next(iter(figure.findall(nodes.caption)), nodes.caption())
+    more = element("a", "The figure in its place", href=address)
+    said = element("figcaption", *first_sentence(caption), " ", more, ".")
     place = next((i for i, child in enumerate(section.children) if not _opens(child)), len(section.children))
-    section.insert(place, element("figure", link, class_="lead-figure screen-only"))
+    picture = element("a", nodes.image(**kept), href=address)
+    section.insert(place, element("figure", picture, said, class_="lead-figure screen-only"))
+
+
+def first_sentence(caption: nodes.caption) -> list[nodes.Node]:
+    """What stands in a caption before the first stop that ends a sentence, that stop included."""
+    kept: list[nodes.Node] = []
+    for child in caption.children:
+        stop = re.search(r"[.:](?=\s+[A-Z]|\s*$)", child.astext())
+        if stop and isinstance(child, nodes.Text):
+            return [*kept, nodes.Text(child[: stop.start()] + ".")]
+        kept.append(child.deepcopy())
+        if stop:  # a formula and its stop
+            break
+    return kept
 
 
 def _opens(child: nodes.Node) -> bool:
