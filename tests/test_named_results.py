@@ -28,7 +28,7 @@ BARE = {
         single_head/04_max_margin: threshold_predicted_1 threshold_predicted_2
         single_head/13_where_attention_begins: threshold_formula
         single_head/05_phase_diagram: proved_share
-        single_head/06_beyond_two_steps: x_star
+        single_head/14_the_trap: x_star
         single_head/08_finite_dimension: certified_dimension_over_nu certified_room proved_log10_error
             triangle_over_leave_one_out
         token_selection/01_setting: loss_floor uniform_accuracy

@@ -101,8 +101,8 @@ NOT_YET = set(
     notebooks/in_context/09_other_covariates.md notebooks/reruns/01_one_run_many_runs.md
     notebooks/single_head/01_signal_and_noise.md notebooks/single_head/02_two_steps.md
     notebooks/single_head/03_rotations_are_free.md notebooks/single_head/04_max_margin.md notebooks/single_head/05_phase_diagram.md
-    notebooks/single_head/06_beyond_two_steps.md notebooks/single_head/07_assumptions_under_stress.md
-    notebooks/single_head/11_finite_norms.md notebooks/single_head/14_the_trap.md notebooks/token_selection/01_setting.md
+    notebooks/single_head/07_assumptions_under_stress.md
+    notebooks/single_head/11_finite_norms.md notebooks/token_selection/01_setting.md
     notebooks/token_selection/02_dynamics.md notebooks/token_selection/06_real_data.md
     notebooks/token_selection/07_seven_data_sets.md notebooks/token_selection/08_the_delay.md
     notebooks/token_selection/09_a_fair_trial.md

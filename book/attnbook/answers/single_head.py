@@ -139,14 +139,6 @@ def samples_for_a_flipped_one() -> float:
     return crossing(lambda n: (1 - ETA / 2) ** n - 0.01, 1.0, 1000.0)
 
 
-# --- 06 beyond two steps --------------------------------------------------------------------------------------------
-
-
-@exercise("06-beyond-two-steps/1", "$x$ at signal norm 20, with the page's $n$, $d$ and $\\eta$ (expected counts).", 2)
-def x_at_twenty() -> float:
-    return crossing(lambda x: law_at(x, 100, 20000, ETA).signal_norm - 20.0, 1e-3, 10.0)
-
-
 # --- 07 assumptions under stress ------------------------------------------------------------------------------------
 
 
@@ -239,6 +231,11 @@ def dimension_of_equal_terms() -> float:
 @exercise("14-the-trap/1", "$x_1$ at $\\eta = 0.1$.", 3)
 def first_move_threshold() -> float:
     return first_order_threshold(0.1)
+
+
+@exercise("14-the-trap/3", "$x$ at signal norm 20, with the page's $n$, $d$ and $\\eta$ (expected counts).", 2)
+def x_at_twenty() -> float:
+    return crossing(lambda x: law_at(x, 100, 20000, ETA).signal_norm - 20.0, 1e-3, 10.0)
 
 
 # --- 15 the error from both sides ------------------------------------------------------------------------------------

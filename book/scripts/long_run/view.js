@@ -77,7 +77,7 @@ mount("long_run", {
   command: ({x, label_noise, attention_rate}) =>
     attention_rate !== "1" || x <= 0
       ? null
-      : `.venv/bin/python -m attnlib rerun single_head/06_beyond_two_steps -p signal_norm ${rounded(Math.sqrt((x * 20000) / (50 * (1 - label_noise))), 5)} -p label_noise ${label_noise} -o mine.ipynb`,
+      : `.venv/bin/python -m attnlib rerun single_head/14_the_trap -p signal_norm ${rounded(Math.sqrt((x * 20000) / (50 * (1 - label_noise))), 5)} -p label_noise ${label_noise} -o mine.ipynb`,
   setup({plots, data, set}) {
     followTries(controls, set, "long_run");
     const exact = new Map(); // thresholds that were bisected: "label noise, rate" -> x*

@@ -1,4 +1,4 @@
-r"""Claims L2, L6, L8 and L11-L17 of page `06_beyond_two_steps`: what long training selects, and what it costs."""
+r"""Claims L2, L6, L8 and L11-L17 of page I.14: what long training selects, and what it costs."""
 
 from dataclasses import replace
 

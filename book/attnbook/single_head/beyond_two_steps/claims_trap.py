@@ -1,4 +1,4 @@
-r"""Claims L1, L3-L5, L9, L10, L18 and L19 of page `14_the_trap`: the flow's boundaries on the head itself, the trap, large steps.
+r"""Claims L1, L3-L5, L9, L10, L18 and L19 of page I.14: the flow's boundaries on the head itself, the trap, large steps.
 
 Proofs: theory of the long run.
 """

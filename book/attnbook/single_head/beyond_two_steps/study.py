@@ -1,4 +1,4 @@
-r"""What page I.6 trains and collects for its claims: outcomes of classes, trajectories of the full and of the frozen head, margins."""
+r"""What page I.14 trains and collects for its claims: outcomes of classes, trajectories of the full and of the frozen head, margins."""
 
 import math
 from dataclasses import dataclass, replace
