@@ -72,6 +72,35 @@ def centred(visit: Visit) -> list[str]:
       .map(([off, tex]) => `formula ${off} px off the middle: ${tex.slice(0, 60)}`)""")
 
 
+def small_code(visit: Visit) -> list[str]:
+    """Code that is read, set in less than 13 px, or so large that a line of 88 letters scrolls."""
+    return visit.page.evaluate("""() => [...document.querySelectorAll('.cell:not([class*="tag_hide"]) .cell_input pre')]
+      .map(pre => {
+        const ruler = pre.appendChild(document.createElement("span")), style = getComputedStyle(pre);
+        ruler.textContent = "0".repeat(88);
+        const room = pre.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+        const line = Math.ceil(ruler.getBoundingClientRect().width), code = pre.textContent.slice(0, 40);
+        ruler.remove();
+        if (parseFloat(style.fontSize) < 13) return `code of ${style.fontSize}: ${code}`;
+        return line > room ? `88 letters do not fit: ${line} px in ${room} px: ${code}` : "";
+      })
+      .filter(Boolean)""")
+
+
+def uneven(visit: Visit) -> list[str]:
+    """Formulas between two paragraphs that have more room above than below, or less."""
+    return visit.page.evaluate("""() => [...document.querySelectorAll("div.math")]
+      .filter(box => box.checkVisibility() && box.previousElementSibling?.matches("p") && box.nextElementSibling?.matches("p"))
+      .map(box => {
+        const parts = [...box.querySelectorAll("math")].map(part => part.getBoundingClientRect());
+        const above = Math.min(...parts.map(p => p.top)) - box.previousElementSibling.getBoundingClientRect().bottom;
+        const below = box.nextElementSibling.getBoundingClientRect().top - Math.max(...parts.map(p => p.bottom));
+        const even = Math.abs(above - below) <= 4 && below >= 12;
+        return even ? "" : `uneven room: ${above} px above, ${below} below: ${box.dataset.tex.slice(0, 60)}`;
+      })
+      .filter(Boolean)""")
+
+
 def ledger_fits(visit: Visit) -> list[str]:
     """On a desktop the ledger is seen whole: no box around it scrolls, no cell is narrower than its content."""
     return visit.page.evaluate("""() => [...document.querySelectorAll("table.ledger, table.ledger td")]

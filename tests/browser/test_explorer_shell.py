@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Browser
 
 from attnbook.explorers.__main__ import script
-from bookkit.sphinx.explorer_pages import COMING
+from bookkit.sphinx.explorer_pages import COMING, NEAR
 from tests.browser import looks
 from tests.browser.browsing import PHONE, served, visited
 from tests.browser.exploring import Explorer, explored
@@ -32,6 +32,13 @@ PAGE = """<!DOCTYPE html><html lang="en" data-theme="light"><head><meta charset=
 <div class="explorer" data-explorer="sample">{coming}<div class="explorer-still"><img src="still.png" alt="a still picture"
  width="200" height="100" loading="lazy"><p class="explorer-still-note">Where scripts run, this picture moves.</p></div></div>
 </main></div></div></body></html>"""
+
+# The same within a page of text, five screens down, as `explorer_pages` writes it.
+WITHIN = "notebooks/part/page.html"
+PLACE = """<p style="height: 500vh">text</p><div class="explorer" data-explorer="sample" data-page="../../book/explorers/sample.html"
+ data-scripts="../../sample_data.js ../../sample.js">{near}<div class="explorer-still">
+<img src="../../book/explorers/still.png" alt="a still picture" width="200" height="100" loading="lazy"></div>
+<p class="explorer-more"></p></div></main></div></div></body></html>"""
 
 # Where a path's points lie in data, on linear axes.
 POINTS = """(path, [low, high, bottom, top]) => {
@@ -61,6 +68,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / NAME).parent.mkdir(parents=True)
     (made / NAME).write_text(PAGE.format(coming=COMING), encoding="utf-8")
     (made / NAME).with_name("still.png").write_bytes(b64decode(PIXEL))
+    head, end = PAGE[: PAGE.index("<script defer")], PAGE[PAGE.index("</head>") : PAGE.index('<div class="explorer"')]
+    (made / WITHIN).parent.mkdir(parents=True)
+    (made / WITHIN).write_text(f"{head}{end}".format() + PLACE.format(near=NEAR), encoding="utf-8")
     return made
 
 
@@ -164,6 +174,47 @@ def test_where_it_cannot_live_the_still_picture_stays(
         assert explorer.root.get_attribute("data-state") == state
         told = "The data of this explorer did not arrive (the file sample.js" if state else ""
         assert explorer.trouble().startswith(told)
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_within_a_page_it_lives_when_it_comes_near(browser: Browser, site: str, folder: Path, on_disk: bool) -> None:
+    address = f"file://{folder}" if on_disk else site
+    with visited(browser, address, f"{WITHIN}#strength=2") as visit:
+        explorer = Explorer(visit, "sample")
+        assert explorer.page.locator("script[src]").count() == 0
+        assert explorer.root.get_attribute("data-state") is None
+        explorer.page.evaluate("scrollTo(0, 4.5 * innerHeight)")  # half a screen above it
+        explorer.page.wait_for_selector("[data-state=live][data-drawn]", state="attached")
+        assert "is-coming" not in explorer.root.get_attribute("class").split()
+        assert explorer.values()["product"] == pytest.approx(0.4, rel=1e-12)  # the page's address is its own
+        explorer.press_slider("strength", "End")
+        explorer.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        explorer.press("Copy link")
+        said = explorer.root.locator(".explorer-note")
+        explorer.page.wait_for_function("document.querySelector('.explorer-note').textContent")
+        link = f"{address}/{NAME}#strength=100"
+        assert link in said.inner_text() or explorer.page.evaluate("navigator.clipboard.readText()") == link
+        assert explorer.page.url == f"{address}/{WITHIN}#strength=2"
+        assert not explorer.root.locator(".explorer-still").is_visible()
+        order = explorer.root.evaluate("root => [...root.children].map(node => node.className).slice(-2)")
+        assert order == ["explorer-live", "explorer-more"]
+        explorer.page.emulate_media(media="print")
+        assert explorer.root.locator(".explorer-still img").is_visible()
+        assert visit.errors == []
+
+
+def test_within_a_page_the_still_picture_stays_without_scripts(browser: Browser, site: str) -> None:
+    with visited(browser, site, WITHIN, PHONE, java_script_enabled=False) as visit:
+        picture = Explorer(visit, "sample").root.locator(".explorer-still img")
+        picture.scroll_into_view_if_needed()
+        assert picture.is_visible()
+    with visited(browser, site, WITHIN) as visit:
+        visit.page.route("**/sample.js", lambda route: route.abort())
+        visit.page.evaluate("scrollTo(0, 5 * innerHeight)")
+        visit.page.wait_for_function(
+            "!document.querySelector('.is-coming') && document.head.querySelector('script[src$=\"/sample.js\"]')"
+        )
+        assert Explorer(visit, "sample").root.locator(".explorer-still img").is_visible()
 
 
 def test_a_marker_moves_by_keys_mouse_and_finger(browser: Browser, site: str) -> None:

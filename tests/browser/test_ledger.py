@@ -78,6 +78,10 @@ def test_every_facet_filters_counts_and_is_kept_in_the_address(browser: Browser,
 def test_pages_parts_and_words(browser: Browser, address: str, records: list) -> None:
     with ledger(browser, address) as page:
         asked = page.locator(".ledger-filter [name=q]")
+        for name in ("III-I17", "I17"):  # as shown, as registered
+            asked.fill(name)
+            assert "claim-i17" in shown(page)
+        asked.fill("")
         page.locator("[name=page]").select_option("in_context/02_training")
         assert shown(page) == anchors(records, page="notebooks/in_context/02_training.html")
         page.locator("[name=page]").select_option("token_selection")
@@ -115,7 +119,7 @@ def test_the_least_sharp_claims_can_stand_first(browser: Browser, address: str, 
 
 
 def test_a_permalink_opens_its_claim(browser: Browser, address: str, records: list) -> None:
-    for start, wanted in ((address, "claim-q31"), (f"file://{HTML}", "claim-c8")):
+    for start, wanted in ((address, "claim-q31"), (address, "claim-i17"), (f"file://{HTML}", "claim-c8")):
         record = next(r for r in records if r["permalink"].endswith(f"#{wanted}"))
         with ledger(browser, start, f"#{wanted}") as page:
             claim = page.locator(f"#{wanted}")

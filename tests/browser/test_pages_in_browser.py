@@ -35,6 +35,7 @@ def test_page(browser: Browser, address: str, name: str) -> None:
         phone = looks.loading(visit) + looks.sideways(visit) + looks.readable(visit, "dark")
         turned(visit, DESKTOP, "light")
         desktop = looks.sideways(visit) + looks.readable(visit, "light") + looks.centred(visit)
+        desktop += looks.small_code(visit) + looks.uneven(visit)
         # The title page with its menus, which are alike everywhere.
         desktop += looks.accessible(visit, contrast=name == KINDS["title page"])
     assert (phone, desktop) == ([], [])
@@ -51,6 +52,9 @@ FAULTS = {
     '<p style="color: #888">pale</p>': "contrast 3.5",
     '<div style="background: #0005"><p style="color: #767676">pale</p></div>': "contrast 1.96",
     '<div class="math" style="display: flex" data-tex="x"><div class="formula"><b>x</b></div></div>': "formula -",
+    '<div class="cell"><div class="cell_input"><pre style="font-size: 12px">x</pre></div></div>': "code of 12px",
+    '<div class="cell"><div class="cell_input"><pre style="font-size: 14px">x</pre></div></div>': "88 letters do not fit",
+    '<p>Text</p><div class="math" style="margin-top: 2em" data-tex="x"><math><mi>x</mi></math></div><p>Text</p>': "uneven room",
     "<script>document.body.style.background = '#222'</script>": "paper is rgb(34, 34, 34) in light mode",
     f'<img src="data:image/gif;base64,{"R0lGODlhAQABAAAAACwAAAAAAQABAAA="}">': "image-alt (critical)",
     '<div><table class="ledger" style="table-layout: fixed; width: 50px"><tr><td>longestword</td></tr></table></div>': "",
@@ -65,7 +69,7 @@ def test_a_fault_is_found_and_nothing_else(browser: Browser, tmp_path: Path) -> 
             with visited(browser, url, "page.html", PHONE) as visit:
                 cut = looks.ledger_fits(visit)
                 found = looks.loading(visit) + looks.sideways(visit) + looks.readable(visit, "light")
-                found += looks.centred(visit) + looks.accessible(visit)
+                found += looks.centred(visit) + looks.small_code(visit) + looks.uneven(visit) + looks.accessible(visit)
             assert bool(cut) == ("ledger" in fault)
             assert [line.startswith(expected) for line in found][:1] == ([True] if expected else []), (fault, found)
 
