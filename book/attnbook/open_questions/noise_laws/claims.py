@@ -191,7 +191,7 @@ def expansion(study: NoiseStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim("Q75", wrong=(0.0, 1.3), box="prop-open-noise-traces", uses="C17 Q72")
 def two_traces(study: NoiseStudy, constant: float) -> Evidence:
-    r"""training scores depend on tr Σ, the error on tr Σ²
+    r"""training values and scores depend on tr Σ, the error on tr Σ²
     two steps, five covariances, $\beta d/n = 0.2$ and $5$: the orthogonal-noise prediction with $a = \beta\,\mathrm{tr}\,\Sigma/4n$ and
     fresh covariances proportional to $\mathrm{tr}\,\Sigma^2$ gives the mean of $\log_{10}\mathrm{err}$ over draws, and $y_i v_1\cdot\xi_i =
     a$ on average

@@ -64,7 +64,7 @@ def deviations(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim("F3", wrong=1.2, box="lem-mean-square", uses="C7")
 def mean_square(study: FiniteStudy, constant: float) -> Evidence:
-    r"""the mean square of the deviations of the noise scores
+    r"""the mean square of the deviations of the noise values
     $\tfrac1n\sum_i\varepsilon_i^2$ has the law of $(|w|^2/d-1)^2 + |w|^2\chi^2_{n-1}/d^2$ with $w\sim N(0,I_{d-2})$ and an independent
     $\chi^2_{n-1}$: its mean is exactly $\tfrac2d + (d-2)(n-1)/d^2$
     wrong: 1.2 times that"""
@@ -75,7 +75,7 @@ def mean_square(study: FiniteStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim("F4", wrong=0.5, source=Source.MEASURED, box="rem-random-weights")
 def effect_of_weights(study: FiniteStudy, constant: float) -> Evidence:
-    r"""random weights change the noise scores by order n/d, not √(n/d)
+    r"""random weights change the noise values by order n/d, not √(n/d)
     the part of a noise value after two steps that is due to the randomness of the weights $1+2g_j$ has the mean $-\tfrac ad\sum_{j\ne i}
     g_j(1-g_j)$, to leading order: a multiple of $n/d$
     wrong: √(n/d) in place of n/d"""

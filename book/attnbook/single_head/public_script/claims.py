@@ -42,7 +42,7 @@ def printed_leaves_wrong_labels(study: ScriptStudy, constant: float) -> Evidence
 
 
 def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
-    r"""Weights of clean and of flipped samples, (R, 2), where the mean score is not subtracted: $\sigma(P' - a^2 g)$ with
+    r"""Weights of clean and of flipped samples, (R, 2), where the mean value is not subtracted: $\sigma(P' - a^2 g)$ with
     $P' = \frac{\beta\rho^2}{4n}\, b\,(|C| g_c - |N| g_n)$, with orthogonal noise."""
     field, law = study.field, study.law
     noise2 = law.d * law.noise_std**2
@@ -54,7 +54,7 @@ def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
 
 @CLAIMS.claim("N5", box="prop-public-script", wrong=0.8)
 def diagonal_gradient(study: ScriptStudy, constant: float) -> Evidence:
-    r"""the mean score not subtracted, alone: the own noise token pulls by its slope
+    r"""the mean value not subtracted, alone: the own noise token pulls by its slope
     to leading order the weight on the signal is $\sigma(P' - a^2 g_i)$, $P' = \frac{\beta\rho^2}{4n}\,b_k(|C_k|g_c - |N_k|g_n)$
     wrong: 0.8 times this weight"""
     parts = []

@@ -307,8 +307,8 @@ def benign(study: TwoStepStudy, constant: float) -> Evidence:
 @CLAIMS.claim("C17", wrong=1.1, box="claim-theory-c17", uses="C14 R3")
 def error_from_counts(study: TwoStepStudy, constant: float) -> Evidence:
     r"""the clean error from the label counts
-    the orthogonal-noise predictions of the scores, inserted into the exact integral, give the mean of $\log_{10}\mathrm{err}$ over draws
-    from $\beta$, $\rho$, $n$, $d$ and the counts $|C_k|$, $|N_k|$ of each draw alone, up to a relative $(n+1)/d$
+    the orthogonal-noise predictions of values and scores, inserted into the exact integral, give the mean of $\log_{10}\mathrm{err}$
+    over draws from $\beta$, $\rho$, $n$, $d$ and the counts $|C_k|$, $|N_k|$ of each draw alone, up to a relative $(n+1)/d$
     wrong: an exponent 1.1 times larger"""
     law = study.law
     predicted = mean_field_log10_error(law, study.step_size, study.clean_counts, study.noisy_counts)
@@ -348,7 +348,7 @@ def theorem(study: TwoStepStudy, constant: float) -> Evidence:
 
 
 def _finite_d(study: TwoStepStudy) -> dict:
-    """What mean field leaves out: terms of second order in the noise score's fluctuation, variance (n + 1)/d."""
+    """What mean field leaves out: terms of second order in the noise value's fluctuation, variance (n + 1)/d."""
     return {"allowance": (study.law.n + 1) / study.law.d, "allowance_text": "finite d: (n + 1)/d"}
 
 
