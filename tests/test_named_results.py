@@ -42,9 +42,6 @@ BARE = {
         open_questions/04_noise_laws: largest_gap_light_tails
         open_questions/05_more_classes_and_layers: fates_by_flow fates_by_margin
         open_questions/10_noise_in_the_long_run: effective_over_d_spike
-        reruns/01_one_run_many_runs: benign_share_at_twice_the_best best_signal_norm best_step_at_twice_the_best
-            sweep_standard_error log10_clean_error_median_at_twice_the_best log10_clean_error_median_there
-            single_log10_clean_error_mean sweep_log10_clean_error_mean sweep_log10_clean_error_median
         single_head/02_two_steps: log10_clean_error_max log10_clean_error_mean log10_clean_error_min
         single_head/04_max_margin: threshold_measured_1 threshold_measured_2
         single_head/05_phase_diagram: benign_share_noise_snr benign_share_snr_n benign_share_snr_step

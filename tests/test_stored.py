@@ -65,7 +65,6 @@ from attnbook import stored
 from attnbook.certified import boundary_range, full_run, hard_heads
 from attnbook.in_context import full_runs, trap_study
 from attnbook.in_context.deeper_and_wider import study as wider
-from attnbook.reruns import stored_sweeps
 from attnbook.single_head.phase_diagram import proved, random_settings
 from attnbook.token_selection.heat_map import study as heat
 from attnbook.token_selection.real_data import digits, effective, tables
@@ -79,8 +78,6 @@ READERS = {
     "heat_map_39x39.npz": lambda: heat.read_map(heat.TABLE, heat.published_plan()),
     "effective.json": effective.read_effective, "digits_study.npz": lambda: digits._table(digits.STORED),
     **{f"heads_{k}.safetensors": lambda k=k: full_runs.load(k) for k in full_runs.HEADS},
-    **{f"{name}.nc": lambda name=name: stored_sweeps.stored_array(name) for name in stored_sweeps.STORED},
-    "one_run_many_runs.parquet": lambda: stored_sweeps.stored_table("one_run_many_runs"),
     **{f"{name}.json": lambda name=name: tables.read_table(name) for name in tables.stored_tables()},
 }
 

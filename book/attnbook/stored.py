@@ -25,7 +25,6 @@ MAKERS = {
     "in_context/deeper_and_wider/": "python -m attnbook.in_context.deeper_and_wider.study",
     "in_context/tables/trap.npz": "python -m attnbook.in_context.trap_study",
     "in_context/": "attnlib train {}",
-    "reruns/": "python -m attnbook.reruns.stored_sweeps {}",
     "single_head/phase_diagram/": "python -m attnbook.single_head.phase_diagram.{}",
     "token_selection/heat_map/": "python -m attnbook.token_selection.heat_map.study",
     "token_selection/real_data/effective.json": "python -m attnbook.token_selection.real_data.effective SET ...",

@@ -18,7 +18,7 @@ KINDS = {
     "story": "book/story.html",
     "explorer": "book/explorers/long_run.html",
     "notebook": "notebooks/single_head/02_two_steps.html",
-    "notebook with wide tables": "notebooks/reruns/01_one_run_many_runs.html",
+    "notebook with wide tables": "notebooks/token_selection/09_a_fair_trial.html",
     "theory": "book/single_head_long_run_theory.html",
     "certified numbers": "notebooks/certified/01_certified.html",
     "notation": "book/notation.html",

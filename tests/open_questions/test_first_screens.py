@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
-PAGES = sorted([*NOTEBOOKS.glob("open_questions/*.md"), *NOTEBOOKS.glob("reruns/*.md")])
+PAGES = sorted(NOTEBOOKS.glob("open_questions/*.md"))
 OPENING = ["# ", "?", "**Answer.**", "**Claim", "**Regime.**"]
 DEFINITION = "test error on fresh samples with unflipped labels"
 

@@ -15,7 +15,8 @@ from bookkit.sweeps.grid import make_grid
 from bookkit.sweeps.points import batched_function
 
 ROOT = find_root(Path(__file__).parent)
-CHAPTER = (ROOT / "book" / "reruns.md").read_text(encoding="utf-8")
+CHAPTER = (ROOT / "docs" / "sweeps.md").read_text(encoding="utf-8")
+RUNNING = (ROOT / "book" / "running.md").read_text(encoding="utf-8")
 PAGE = resolve_page("two_steps", ROOT)
 
 
@@ -23,10 +24,11 @@ def grids() -> dict[str, dict]:
     """The same grid, as the chapter shows it and as its Python spells it."""
     (shown,) = re.findall(r"```yaml\n# signal\.yml\n(.*?)```", CHAPTER, re.DOTALL)
     (spelt,) = re.findall(r"^grid = (\{.*?^\})", CHAPTER, re.DOTALL | re.MULTILINE)
-    return {"chapter": yaml.safe_load(shown), "Python": ast.literal_eval(spelt)}
+    (short,) = re.findall(r"```yaml\n# signal\.yml\n(.*?)```", RUNNING, re.DOTALL)
+    return {"chapter": yaml.safe_load(shown), "running": yaml.safe_load(short), "Python": ast.literal_eval(spelt)}
 
 
-@pytest.mark.parametrize("where", ["chapter", "Python"])
+@pytest.mark.parametrize("where", ["chapter", "running", "Python"])
 def test_the_grid_is_one_that_the_page_takes(where) -> None:
     grid = make_grid(grids()[where], PAGE)
     assert [(axis.name, len(axis)) for axis in grid.axes] == [("signal_norm", 8), ("seed", 5)]
@@ -36,7 +38,7 @@ def test_the_grid_is_one_that_the_page_takes(where) -> None:
 
 
 def commands() -> list[str]:
-    text = CHAPTER.replace("\\\n", " ")
+    text = f"{CHAPTER}\n{RUNNING}".replace("\\\n", " ")
     return re.findall(r"^ *\.venv/bin/python -m attnlib sweep (.*)$", text, re.MULTILINE)
 
 
@@ -61,7 +63,7 @@ def test_functions_that_are_imported_exist() -> None:
 
 def test_the_pages_that_are_named_declare_a_batched_function_and_no_others() -> None:
     (sentence,) = re.findall(r"^Three pages declare one: (.*?)\. Kept", CHAPTER, re.DOTALL | re.MULTILINE)
-    named = re.findall(r"notebooks/(\w+/\w+)\.ipynb", sentence)
+    named = re.findall(r"notebooks/(\w+/\w+)\.html", sentence)
     declaring = [
         page.name
         for page in find_pages(ROOT)
