@@ -72,7 +72,6 @@ STILL_FOLDED = {
     "in_context/08_what_holds_the_pattern",
     "in_context/09_other_covariates",
     "one_token/01_one_token",
-    "single_head/01_signal_and_noise",
     "single_head/03_rotations_are_free",
     "single_head/04_max_margin",
     "single_head/05_phase_diagram",
