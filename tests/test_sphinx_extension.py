@@ -8,11 +8,14 @@ from pathlib import Path
 import nbformat
 import pytest
 import torch
+from docutils import nodes
+from docutils.utils import new_document
 
 from bookkit import book, rules
 from bookkit.formulas.drawing import element, mathml
 from bookkit.pages.one_page import KERNELSPEC, LANGUAGE_INFO
 from bookkit.results import CLAIMS_TYPE
+from bookkit.sphinx import lead_figure
 from tests.tiny_book import as_renewed, make_book, page_text, write
 
 # One white pixel.
@@ -230,3 +233,25 @@ def test_what_a_ledger_or_a_map_must_not_hold_stops_the_build(root: Path, capfd:
     )
     assert "no claim checks the box thm-few (book/preface)" in told  # of the map, see test_map
     assert not (root / "_build" / "html").exists()
+
+
+def test_the_picture_that_leads_a_page_is_the_tagged_one_or_on_the_path_the_first() -> None:
+    def figure(name: str, *classes: str) -> nodes.container:
+        return nodes.container("", nodes.figure(ids=[f"fig-{name}"]), classes=list(classes))
+
+    far, late = nodes.paragraph(text="Words. " * 500), figure("late", lead_figure.TAG)
+    page = new_document("page")
+    page += [figure("early"), far, figure("first"), late]
+    for tagged, untagged, wanted in (
+        (True, False, "late"),
+        (True, True, "late"),
+        (False, False, ""),
+        (False, True, ""),
+    ):
+        late["classes"] = [lead_figure.TAG] if tagged else []
+        led = lead_figure.lead(page, untagged)
+        assert (led["ids"] if led else []) == (
+            [f"fig-{wanted}"] if wanted else []
+        )  # the first stands on the first screen
+    page.remove(page[0])
+    assert lead_figure.lead(page, untagged=True)["ids"] == ["fig-first"]

@@ -1,7 +1,7 @@
-"""The picture that leads a page: that of the cell tagged `lead`, as wide as the text, on the first screen, with a link to the figure.
+"""The picture that leads a page, as wide as the text, on the first screen, with a link to the figure.
 
-A page whose first figure comes early needs none, and one without the tag has none. Made when the page is rendered: the notebook does
-not hold it, and paper does not show it.
+It is that of the cell tagged `lead`, on a page of the path (`sphinx.path`) otherwise the first. Where it comes early anyhow, or on
+another page without the tag, there is none. Made when the page is rendered: the notebook does not hold it, and paper does not show it.
 """
 
 import re
@@ -10,17 +10,18 @@ from docutils import nodes
 from sphinx.application import Sphinx
 
 from bookkit.sphinx.html_elements import element
+from bookkit.sphinx.path import the_path
 
 TAG = "tag_lead"  # as myst-nb writes the tag of a cell among its classes
 LATE = 2500  # letters of prose above the first figure: about two screens
 BEFORE = (nodes.title, nodes.paragraph, nodes.target, nodes.comment)  # what opens a page
 
 
-def lead(doctree: nodes.document) -> nodes.figure | None:
-    """The figure of the cell tagged `lead`; None where there is no such cell, or it is near."""
-    tagged = [cell for cell in doctree.findall(nodes.container) if TAG in cell["classes"]]
-    figure = next((figure for cell in tagged for figure in cell.findall(nodes.figure)), None)
-    return figure if figure is not None and figure["ids"] and _letters_above(doctree, figure) >= LATE else None
+def lead(doctree: nodes.document, untagged: bool) -> nodes.figure | None:
+    """The figure of the cell tagged `lead`, or the first if it may be `untagged`; None where there is no such figure, or it is near."""
+    cells = [cell for cell in doctree.findall(nodes.container) if TAG in cell["classes"]] or [doctree] * untagged
+    figures = [figure for cell in cells for figure in cell.findall(nodes.figure) if figure["ids"]]
+    return figures[0] if figures and _letters_above(doctree, figures[0]) >= LATE else None
 
 
 def _letters_above(doctree: nodes.document, figure: nodes.figure) -> int:
@@ -34,7 +35,8 @@ def _letters_above(doctree: nodes.document, figure: nodes.figure) -> int:
 
 def show_lead(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     """Put the picture behind the paragraphs that open the page."""
-    figure, section = lead(doctree), next(doctree.findall(nodes.section), None)
+    figure = lead(doctree, untagged=docname in the_path(str(app.srcdir)).pages)
+    section = next(doctree.findall(nodes.section), None)
     if not docname.startswith("notebooks/") or figure is None or section is None:
         return
     original = next(iter(figure.findall(nodes.image)))

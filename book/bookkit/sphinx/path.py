@@ -21,7 +21,8 @@ logger = logging.getLogger(__name__)
 
 
 @cache
-def _way(source: str) -> Way:
+def the_path(source: str) -> Way:
+    """The path of the book in this folder; without pages where it has none."""
     return way(Path(source), settings().path)
 
 
@@ -30,7 +31,7 @@ class PathRole(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list[nodes.system_message]]:
         """Return the words; a warning, and a question mark, for anything else."""
-        path = _way(str(self.env.srcdir))
+        path = the_path(str(self.env.srcdir))
         words = {"hours": path.hours, "pages": str(len(path.pages))}
         if self.text not in words or not path.pages:
             logger.warning("path: knows hours and pages of a path; got %r", self.text, location=self.get_location())
@@ -39,7 +40,7 @@ class PathRole(SphinxRole):
 
 def place_line(app: Sphinx, pagename: str, template: str, context: dict, doctree: nodes.document | None) -> None:
     """The line under the title of a page of the path."""
-    path = _way(str(app.srcdir))
+    path = the_path(str(app.srcdir))
     if pagename not in path.minutes:
         return
     if pagename == path.pages[-1]:
