@@ -123,7 +123,7 @@ PRINTED = {
     "05-existence/3": ("1.13", 1.13), "07-seven-data-sets/1": ("0.185", 0.185), "09-a-fair-trial/1": ("0.036", 0.036),
     "02-training/1": ("1400", 1400), "04-what-the-heads-compute/3": ("0.723", 0.723),
     "04-what-the-heads-compute/4": ("0.8", 0.8), "06-how-many-heads/1": ("0.40", 0.40), "07-deeper-and-wider/2": ("0.857", 0.857),
-    "09-other-covariates/1": ("0.55", 0.55), "06-random-starts/2": ("1.05", 1.05), "04-noise-laws/1": ("6.4", 6.4),
+    "07-deeper-and-wider/4": ("0.55", 0.55), "06-random-starts/2": ("1.05", 1.05), "04-noise-laws/1": ("6.4", 6.4),
     "01-finite-data/1": ("7.16", 7.16), "01-finite-data/2": ("0.95", 0.95), "01-finite-data/3": ("0.270", 0.270),
     "01-staircase/1": ("0.467", 0.467), "01-staircase/2": ("306.5", 306.5), "01-staircase/3": ("64", 64),
 }  # fmt: skip

@@ -18,8 +18,7 @@ BARE = {
     FORMULA: """
         in_context/01_data_and_model: noise_variance
         in_context/05_two_numbers_per_head: eta_pair
-        in_context/07_deeper_and_wider: risk_separate
-        in_context/09_other_covariates: offset_best risk_preconditioned
+        in_context/07_deeper_and_wider: risk_separate offset_best risk_preconditioned
         open_questions/05_more_classes_and_layers: x_star_3_classes x_star_10_classes
         open_questions/08_out_of_the_trap: x_star_block
         open_questions/09_thresholds: x_star_softmax x_star_sparsemax
@@ -53,7 +52,7 @@ BARE = {
         token_selection/04_heat_map: benign_share harmful_share not_overfitting_share
     """,
     JUDGED: """
-        in_context/09_other_covariates: bayes_factor
+        in_context/07_deeper_and_wider: bayes_factor
         open_questions/04_noise_laws: radial_t3_formula_over_counted
         single_head/07_assumptions_under_stress: exponent_slope_in_d isotropic_exponent_ratio
         single_head/08_finite_dimension: bound_over_cross_term

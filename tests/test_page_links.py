@@ -25,7 +25,6 @@ JOINING = {
     "single_head/11_finite_norms",
     "token_selection/06_real_data",
     "token_selection/07_seven_data_sets",
-    "in_context/09_other_covariates",
 }
 
 LINK = re.compile(r"\[(?P<text>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)")

@@ -97,15 +97,9 @@ NOT_YET = set(
     """
     book/preface.md
     book/tour.md
-    notebooks/in_context/01_data_and_model.md
-    notebooks/in_context/02_training.md
     notebooks/in_context/03_circuits.md
-    notebooks/in_context/04_what_the_heads_compute.md
     notebooks/in_context/05_two_numbers_per_head.md
-    notebooks/in_context/06_how_many_heads.md
-    notebooks/in_context/07_deeper_and_wider.md
     notebooks/in_context/08_what_holds_the_pattern.md
-    notebooks/in_context/09_other_covariates.md
     notebooks/single_head/03_rotations_are_free.md
     notebooks/single_head/04_max_margin.md
     notebooks/single_head/05_phase_diagram.md

@@ -117,7 +117,7 @@ def heads_for_five_tasks() -> int:
     return next(heads for heads in range(1, 20) if best_linear_maps(law, heads)[1].sum() < best * (1 + 1e-9))
 
 
-@exercise("09-other-covariates/1", "This $\\sigma^2$, at the page's $\\xi = 0.2$.", 2)
+@exercise("07-deeper-and-wider/4", "This $\\sigma^2$, at the page's $\\xi = 0.2$.", 2)
 def noise_at_twice_bayes() -> float:
     def excess(log_variance: float) -> float:
         law = RegressionLaw(d=5, length=25, noise_std=math.exp(log_variance / 2))
