@@ -206,7 +206,7 @@ def test_the_drawn_lengths_are_the_numbers() -> None:
 def test_still_pictures_and_signs_lie_there() -> None:
     there = sorted(path.name for path in FOLDER.glob("*.svg"))
     signs = ["head", "pair", "pull", "race", "sample"]
-    stills = [*PANELS, "models"]  # the last stands in "One picture of six models"
+    stills = [*PANELS, "before", "step-1", "step-2", "models"]  # on the front page, and in "One picture of six models"
     assert there == sorted([*(f"panel-{name}.svg" for name in stills), *(f"glyph-{name}.svg" for name in signs)])
     for name in there:
         text = (FOLDER / name).read_text(encoding="utf-8")

@@ -85,6 +85,12 @@ def head(sample: Sample) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def front(sample: Sample) -> dict[str, Any]:
+    """What the front page draws: the margin of every sample after one and two steps, and its attention after two."""
+    path = gradient_descent(sample, STEP_SIZE, 2)
+    return {"margins": _digits(path.margins[1:, 0], 5), "attention": _digits(path.attention_on_signal[2, 0], 5)}
+
+
 def fresh(sample: Sample) -> list[dict[str, float]]:
     """Fresh data of the class after one and two steps: what the signal says, and by how much fresh noise scatters it.
 

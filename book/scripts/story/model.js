@@ -1,5 +1,6 @@
 /** The story's formulas by name, for the tests against attnlib (book/scripts/evaluate.mjs). */
 import {afterOneStep, outvotedFrom} from "./desk.js";
+import {front} from "./front.js";
 import {outcome} from "./fresh.js";
 import {pairOf, weights} from "./pair.js";
 import {PANELS} from "./panels.js";
@@ -14,5 +15,6 @@ export const functions = {
   outcome: ({head, ...setting}) => outcome(head, setting),
   raced,
   draw: ({panel, data, state}) => PANELS[panel](data, state),
+  frontPage: ({data, front: all, step}) => front(data, all, step),
   between: ({from, to, at}) => between(from, to)?.(at) ?? null,
 };

@@ -28,9 +28,9 @@ export const rect = (key, x, y, width, height, {fill = "ink", opacity, stroke, r
 export const dot = (key, x, y, r, {fill = "ink", stroke = "paper", width = 1.5, opacity} = {}) =>
   mark("circle", key, {cx: round(x), cy: round(y), r, fill: fill === "none" ? "none" : colour(fill), stroke: colour(stroke), "stroke-width": width, opacity});
 
-export const path = (key, d, {fill = "none", stroke = "none", width = 1.5, opacity, dash} = {}) =>
+export const path = (key, d, {fill = "none", stroke = "none", width = 1.5, opacity, dash, cap} = {}) =>
   mark("path", key, {d, fill: fill === "none" ? "none" : colour(fill), stroke: stroke === "none" ? "none" : colour(stroke), "stroke-width": width,
-    "stroke-linejoin": "round", "stroke-dasharray": dash, opacity});
+    "stroke-linejoin": "round", "stroke-linecap": cap, "stroke-dasharray": dash, opacity});
 
 /** anchor: start, middle or end. */
 export const words = (key, x, y, text, {anchor = "start", size = 15, fill = "ink", weight} = {}) =>

@@ -2,20 +2,26 @@
 import {readFileSync} from "node:fs";
 import {dirname, join} from "node:path";
 import {fileURLToPath} from "node:url";
+import {FRAMES, front, HEIGHT, WIDTH} from "./front.js";
 import {glyph, names} from "./glyphs.js";
 import {models} from "./models.js";
 import {PANELS} from "./panels.js";
 import {toSvg} from "./scene.js";
 
-const RUN = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "assets", "story", "run.json");
+const FOLDER = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "assets", "story");
+const read = (name) => JSON.parse(readFileSync(join(FOLDER, name), "utf8"));
 
 /** File name -> text of every still picture. */
 export function stills() {
-  const data = JSON.parse(readFileSync(RUN, "utf8"));
+  const [data, all] = [read("run.json"), read("front.json")];
   const panels = Object.entries(PANELS).map(([name, draw]) => {
     const {marks, says} = draw(data);
     return [`panel-${name}.svg`, toSvg(marks, says)];
   });
+  for (const [name, step] of Object.entries(FRAMES)) {
+    const {marks, says} = front(data, all, step);
+    panels.push([`panel-${name}.svg`, toSvg(marks, says, {width: WIDTH, height: HEIGHT})]);
+  }
   const {marks, says, height} = models();
   panels.push(["panel-models.svg", toSvg(marks, says, {height})]);
   return Object.fromEntries([...panels, ...names.map((name) => [`glyph-${name}.svg`, glyph(name)])]);
