@@ -1,8 +1,5 @@
 """What is shown of a page elsewhere, on hover cards, by search and by search engines: read off small pages as Sphinx writes them."""
 
-import base64
-import json
-
 import pytest
 from docutils.core import publish_doctree
 
@@ -10,7 +7,6 @@ from bookkit.formulas.drawing import mathml
 from bookkit.light.pages import _framed
 from bookkit.sphinx import hover_cards, search
 from bookkit.sphinx.descriptions import LONGEST, described
-from tests.house import ROOT
 
 BOX = r"""<div class="proof theorem admonition" id="thm-trap">
 <p class="admonition-title"><span class="caption-number">Theorem 3 </span> (The trap · derived)</p>
@@ -74,14 +70,16 @@ def test_a_page_is_about_what_it_says_often_and_others_seldom() -> None:
         "two": "the gradient of the head and the head",
         "three": "the head",
     }
-    found = search.subjects(texts, {})
+    found = search.subjects(texts, {}, {})
     assert found["one"]["sign gradient"] == search.STRONGEST
     assert "sign gradient" not in found["two"]
     assert "head" not in found["two"]  # every page has it
     summary = search.described('<meta content="A sign &amp; its head" name="description" />')
-    again = search.subjects(texts, {"three": summary, "one": {"sign gradient"}})
+    names = {"two": search.named('<meta content="Sign-gradient, run" name="keywords" />')}
+    again = search.subjects(texts, {"three": summary, "one": {"sign gradient"}}, names)
     assert again["three"]["head"] == search.DESCRIBED
     assert again["one"]["sign gradient"] == search.STRONGEST + search.DESCRIBED
+    assert [again["two"][name] for name in ("sign gradient", "run")] == [search.NAMED] * 2
     assert search.Words({}).split("see 2410.07746, 10.5 and 2024") == [
         "see",
         "arxiv2410x07746",
@@ -124,10 +122,3 @@ def test_a_description_is_the_first_paragraph_cut_behind_a_sentence_or_a_word(pa
     found = described(publish_doctree(f"Title\n=====\n\n.. note:: not this\n\n{paragraph}\n\nNor this.\n"))
     assert found == wanted
     assert len(found) <= LONGEST + 2
-
-
-def test_the_picture_of_the_book_is_the_one_that_its_page_computes() -> None:
-    notebook = json.loads((ROOT / "notebooks/single_head/02_two_steps.ipynb").read_text(encoding="utf-8"))
-    (cell,) = [c for c in notebook["cells"] if "fig-two-steps-margins" in json.dumps(c["metadata"])]
-    (drawn,) = [output["data"]["image/png"] for output in cell["outputs"] if "image/png" in output.get("data", {})]
-    assert base64.b64decode(drawn) == (ROOT / "book/assets/preview.png").read_bytes()

@@ -10,15 +10,19 @@
   // A paper's number on arXiv is one word, as in the index (bookkit/sphinx/search.py): Sphinx looks for no numbers.
   window.splitQuery = (query) => query.replace(/\b(\d{4})\.(\d{5})\b/g, "arxiv$1x$2").match(/[\p{L}\p{N}_]+/gu) ?? [];
   const words = window.splitQuery((new URLSearchParams(location.search).get("q") ?? "").toLowerCase());
-  const asked = [...words, ...words.slice(1).map((word, place) => `${words[place]} ${word}`)];
-
   const whole = words.join(" ");
+  const asked = [...words, ...words.slice(1).map((word, place) => `${words[place]} ${word}`), ...(words.length > 2 ? [whole] : [])];
+
+  /** Whether a page's title begins with what is asked ("max margin": "I.4 Maximum margin"); its number or kind may stand before. */
+  const begins = (title) => {
+    const own = window.splitQuery(title.toLowerCase().replace(/^([ivx]+\.\d+ |explorer: )/, ""));
+    return words.length > 0 && words.every((word, place) => own[place]?.startsWith(word));
+  };
 
   // Sphinx gives 15 to a word in a title and 5 to a word in the text, however often it stands there.
   window.Scorer = {
-    score: ([name, title, , , score]) => score + asked.reduce((sum, term) => sum + (window.bookSubjects?.[name]?.[term] ?? 0), 0)
-      // the title itself, typed in
-      + (words.length > 2 && window.splitQuery(title.toLowerCase()).join(" ").startsWith(whole) ? 60 : 0),
+    score: ([name, title, anchor, , score]) => score + asked.reduce((sum, term) => sum + (window.bookSubjects?.[name]?.[term] ?? 0), 0)
+      + (!anchor && begins(title) ? 300 : 0),
     objNameMatch: 11, objPartialMatch: 6, objPrio: { 0: 15, 1: 5, 2: -5 }, objPrioDefault: 0,
     title: 15, partialTitle: 7, term: 5, partialTerm: 2,
   };

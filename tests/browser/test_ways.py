@@ -150,6 +150,37 @@ def test_a_paper_is_found_first_by_its_title_its_authors_and_its_number(
         assert visit.errors == []
 
 
+# What is asked, and the page that comes first: its title begins so, or it wants to be found for it, or it treats it most.
+FOUND_FIRST = {
+    "phase diagram": "single_head/05_phase_diagram",
+    "token selection": "explorers/token_selection",
+    "in-context learning": "papers/in_context",
+    "cite": "book/cite",
+    "install": "book/running",
+    "max margin": "single_head/04_max_margin",
+    "signal-to-noise ratio": "single_head/01_signal_and_noise",
+    "gradient descent": "single_head/02_two_steps",
+    "colab": "book/running",
+    "softmax": "open_questions/03_attention_maps",
+    "benign overfitting": "papers/",
+    "2410.07746": "papers/single_head",
+    "exercises": "book/teaching",
+    "real data": "token_selection/",
+    "label noise": "single_head/",
+}
+
+
+def test_the_page_that_is_named_so_comes_first(browser: Browser, address: str) -> None:
+    with visited(browser, address, "search.html") as visit:
+        first = {}
+        for asked in FOUND_FIRST:
+            visit.page.goto(f"{address}/search.html?q={quote(asked)}")
+            link = visit.page.locator("#search-results ul.search > li >> nth=0 >> a >> nth=0")
+            first[asked] = link.get_attribute("href") or ""
+        assert {asked: link for asked, link in first.items() if FOUND_FIRST[asked] not in link} == {}
+        assert visit.errors == []
+
+
 # What the address names stands at the top of the view, below the bar.
 ARRIVED = """() => {
   const place = document.getElementById(decodeURIComponent(location.hash.slice(1))), top = place?.getBoundingClientRect().top;

@@ -4,6 +4,8 @@
 on other pages seldom. Sphinx's own score knows only whether a word is there. `_static/search_texts.js`: the texts, for excerpts; a
 page on a disk may not read another, and one file is less to fetch than forty pages. Both are used by book/assets/search.js.
 
+A page may say for what it wants to be found first, in `keywords` under `html_meta` in its header: "install, colab".
+
 A paper's number on arXiv is one word, here and in the script: Sphinx splits it at its point, and does not look for numbers.
 """
 
@@ -26,7 +28,11 @@ TEXTS = "_static/search_texts.js"
 KEPT = 120  # words and pairs of a page
 STRONGEST = 30  # the weight of the most telling one; Sphinx gives 15 to a word in a title
 DESCRIBED = 12  # added for a word of the page's own description
-DESCRIPTION = re.compile(r'<meta (?:name="description" content="([^"]*)"|content="([^"]*)" name="description")')
+NAMED = 600  # of what a page wants to be found for; a title that begins with the words asked has 300, in search.js
+DESCRIPTION, KEYWORDS = (
+    re.compile(rf'<meta (?:name="{name}" content="([^"]*)"|content="([^"]*)" name="{name}")')
+    for name in ("description", "keywords")
+)
 ARXIV = re.compile(r"\b(\d{4})\.(\d{5})\b")
 ARTICLE = re.compile(r'<article class="bd-article"[^>]*>(.*?)</article>', re.DOTALL)
 LEFT_OUT = re.compile(
@@ -45,8 +51,17 @@ class Words(SearchEnglish):
 
 def described(page: str) -> set[str]:
     """The words of the page's description."""
-    found = DESCRIPTION.search(page)
-    return set(_terms(escaping.unescape(found[1] or found[2] or ""))) if found else set()
+    return set(_terms(_content(DESCRIPTION, page)))
+
+
+def named(page: str) -> list[str]:
+    """What the page wants to be found for, as the script asks: words in small letters with a space between."""
+    return [" ".join(re.findall(r"\w+", each.lower())) for each in _content(KEYWORDS, page).split(",") if each.strip()]
+
+
+def _content(tag: re.Pattern, page: str) -> str:
+    found = tag.search(page)
+    return escaping.unescape(found[1] or found[2] or "") if found else ""
 
 
 def text_of(page: str) -> str:
@@ -57,8 +72,10 @@ def text_of(page: str) -> str:
     return " ".join(escaping.unescape(LEFT_OUT.sub(" ", text)).split())
 
 
-def subjects(texts: Mapping[str, str], summaries: Mapping[str, set[str]]) -> dict[str, dict[str, int]]:
-    """Page -> word or pair -> weight, 1 to `STRONGEST`, and `DESCRIBED` more in the page's own summary."""
+def subjects(
+    texts: Mapping[str, str], summaries: Mapping[str, set[str]], names: Mapping[str, list[str]]
+) -> dict[str, dict[str, int]]:
+    """Page -> word or pair -> weight, 1 to `STRONGEST`, and `DESCRIBED` more in the page's own summary; `NAMED` for its `names`."""
     counted = {name: _terms(text) for name, text in texts.items()}
     pages = Counter(term for counts in counted.values() for term in counts)
     found = {}
@@ -72,6 +89,7 @@ def subjects(texts: Mapping[str, str], summaries: Mapping[str, set[str]]) -> dic
         found[name] = {term: round(STRONGEST * weight / top) for term, weight in best if STRONGEST * weight / top >= 1}
         for term in summaries.get(name, ()):
             found[name][term] = found[name].get(term, 0) + DESCRIBED
+        found[name] |= dict.fromkeys(names.get(name, ()), NAMED)
     return found
 
 
@@ -82,14 +100,15 @@ def _terms(text: str) -> Counter:
 
 def write(html: Path) -> None:
     """Write both files from the built pages in the folder `html`."""
-    texts, summaries = {}, {}
+    texts, summaries, names = {}, {}, {}
     for path in sorted(html.rglob("*.html")):
         name = path.relative_to(html)
         page = path.read_text(encoding="utf-8")
         if not name.parts[0].startswith("_") and (text := text_of(page)):
-            texts[name.with_suffix("").as_posix()] = text
-            summaries[name.with_suffix("").as_posix()] = described(page)
-    for file, variable, data in ((SUBJECTS, "bookSubjects", subjects(texts, summaries)), (TEXTS, "bookTexts", texts)):
+            document = name.with_suffix("").as_posix()
+            texts[document], summaries[document], names[document] = text, described(page), named(page)
+    about = subjects(texts, summaries, names)
+    for file, variable, data in ((SUBJECTS, "bookSubjects", about), (TEXTS, "bookTexts", texts)):
         write_atomically(html / file, f"window.{variable} = {json.dumps(data, ensure_ascii=False, sort_keys=True)};\n")
 
 
