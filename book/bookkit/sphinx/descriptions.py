@@ -45,6 +45,7 @@ def add_tags(app: Sphinx, pagename: str, template: str, context: dict, doctree: 
         'property="og:description"': text,
         'property="og:image"': f"{settings().address}/{image}".lstrip("/"),
         'property="og:type"': "article",
+        'name="twitter:card"': "summary_large_image",
     }
     context["metatags"] = tags + "".join(
         f'\n<meta {key} content="{html.escape(value)}" />' for key, value in wanted.items()
