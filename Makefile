@@ -35,6 +35,7 @@ ready: $(READY)  ## make the environment only: enough to rerun a page
 
 book: $(READY)  ## run every page on this machine, then render the HTML (PIN=COMMIT: pages in Colab install that one)
 	$(RUN) -m bookkit.book --jobs $(JOBS) $(if $(PIN),--pin $(PIN))
+	$(if $(PIN),$(RUN) -m pip wheel --quiet --no-deps --wheel-dir _build/notebooks/wheel/$(PIN) .)
 
 html: $(READY)  ## render the HTML from the stored outputs; nothing is run
 	$(RUN) -m bookkit.book --stored

@@ -6,11 +6,14 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import pytest
 import yaml
+from IPython.core.inputtransformer2 import TransformerManager
 
+import attnlib
 from attnbook.exercises import TABLE, check
 from bookkit import book
 from bookkit.editions import leaks as edition_leaks
@@ -21,6 +24,7 @@ from bookkit.exercises import table
 from bookkit.pages.catalogue import find_pages
 from bookkit.pages.one_page import run_source
 from tests.house import REPOSITORY
+from tests.page_checks import COLAB_CELL
 from tests.tiny_book import HEADER, as_renewed, make_book, write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -251,6 +255,31 @@ def test_the_sources_of_the_student_edition_hold_no_solution(tmp_path: Path) -> 
         assert len(asked) == len(checks) == len(table.of_page(table.read(TABLE)[0], page.name)) > 0
 
 
+def test_the_pinned_cell_takes_the_wheel_then_the_repository_and_else_stops_with_one_sentence(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "_config.yml", tmp_path)
+    cell = COLAB_CELL.format(url=REPOSITORY).replace("attnlib", "not_there")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell)])
+    write(tmp_path / "notebooks" / "a.ipynb", nbformat.writes(notebook))
+    editions.pin(tmp_path, "v0.2.0", "colab")
+    (pinned,) = nbformat.read(tmp_path / "notebooks" / "a.ipynb", as_version=4).cells
+    asked: list[str] = []
+
+    def run(code: str) -> None:
+        places = {"get_ipython": lambda: Mock(run_line_magic=lambda name, line: asked.append(f"{name} {line}"))}
+        exec(TransformerManager().transform_cell(code), places)
+
+    with pytest.raises(ImportError, match=r"^The package of this page could not be installed: .* later\.$"):
+        run(pinned.source)
+    wheel = f"{REPOSITORY}/raw/colab/notebooks/wheel/v0.2.0/attnlib-{attnlib.__version__}-py3-none-any.whl"
+    names = [line.split()[-1] for line in asked]
+    assert names == ["{package}"] * 2  # IPython puts the value there
+    assert re.findall(r'^    "(.*)",$', pinned.source, re.M) == [wheel, f"git+{REPOSITORY}@v0.2.0"]
+    assert f"/{editions.WHEELS.split('/')[-1]}/$(PIN)" in (ROOT / "Makefile").read_text(encoding="utf-8")
+    asked.clear()
+    run(pinned.source.replace("not_there", "json"))
+    assert asked == []  # where the package is, nothing is installed and nothing said
+
+
 def test_a_pinned_page_installs_one_version_and_nothing_else_changes(tmp_path: Path) -> None:
     shutil.copy(ROOT / "_config.yml", tmp_path)
     write(tmp_path / "book" / "paper.md", "https://colab.research.google.com/github/a/b/blob/main/notebooks/a.ipynb\n")
@@ -267,8 +296,7 @@ def test_a_pinned_page_installs_one_version_and_nothing_else_changes(tmp_path: P
         made = nbformat.read(tmp_path / "made" / f"{page.name}.ipynb", as_version=4)
         changed = [(new, old) for new, old in zip(made.cells, stored.cells, strict=True) if new != old]
         ((new, old),) = changed  # outputs stay
-        assert new.source == old.source.replace(REPOSITORY, f"{REPOSITORY}@v0.2.0")
-        assert new.source.count("@v0.2.0") == 1
+        assert new.source.count(f"git+{REPOSITORY}@v0.2.0") == old.source.count(f"git+{REPOSITORY}") == 1
     for name in ("two words", "-x"):
         with pytest.raises(EditionError, match=r"pin must be a name of a git tag or a commit, such as 'v0\.2\.0'"):
             editions.pin(tmp_path, name, "colab")
@@ -369,7 +397,7 @@ def test_the_documented_commands_publish_the_branch(built: Path, tmp_path: Path)
         return subprocess.check_output(["git", "--git-dir", str(bare), *words], text=True)
 
     listed = git("ls-tree", "-r", "--name-only", "student").split()
-    assert listed == ["notebooks/part/01_page.ipynb"]  # where the rocket of the student HTML leads
+    assert listed == ["notebooks/part/01_page.ipynb"]  # where Run in Colab of the student HTML leads
     history = git("log", "--all", "-p")
     assert "hares" in history
     assert "platypus" not in history

@@ -8,6 +8,7 @@ cell for the answer and a cell that checks it, for every exercise in the table o
 
 import copy
 import html
+import importlib.metadata
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ import nbformat
 import yaml
 from nbformat import NotebookNode
 
+from bookkit import DISTRIBUTION
 from bookkit.editions.leaks import Removed
 from bookkit.exercises.checking import precision
 from bookkit.exercises.table import Entry, of_page, read
@@ -27,6 +29,7 @@ from bookkit.settings import settings
 EDITIONS = ("teacher", "student")
 BRANCH = "student"  # that Colab opens student notebooks from
 PINNED = "colab"  # and those of a release
+WHEELS = "notebooks/wheel"  # on that branch: below it, for each pin, the package as `make book PIN=...` built it
 TEACHERS_WORDS = ("solution", "marking hint", "for the teacher")
 
 _FENCE = re.compile(r"\s{0,3}(`{3,}|~{3,})")
@@ -36,10 +39,20 @@ _WORDS = "|".join(TEACHERS_WORDS)
 _OTHERWISE = re.compile(rf"\s*(?:[`:]{{3,}}\{{[\w:-]+\}}|#+|\*\*|__)\s*(?:{_WORDS})", re.I)
 _DIRECTIVE = re.compile(r"\s*[`~]+\{(?!code|literalinclude|math|mermaid)")
 _CHECK_YOUR_ANSWERS = (
-    "**Check your answers.** In Colab (in the HTML: the rocket at the top of the page) run the first cell of this page, "
+    "**Check your answers.** In Colab (in the HTML: *Run in Colab* at the top of the page) run the first cell of this page, "
     "which installs what it needs. Then put your number in place of `None`, and run that cell and the one below it. The check "
     "says *right* or *not yet*; it holds no answer, only hashes of answers."
 )
+
+_PINNED_CELL = r"""for package in (
+    "{first}",
+    "{second}",
+):
+    \1
+        \2 {{package}}
+        \3
+\1
+    raise ImportError("The package of this page could not be installed: see the message of pip above. Run this cell again later.")"""
 
 
 class EditionError(UserError):
@@ -208,18 +221,25 @@ def make_student(source: Path, branch: str = BRANCH) -> Removed:
 def pin(source: Path, version: str, branch: str) -> None:
     """Let the first cell of every staged page install the package at `version`, a tag or a commit; Colab's links lead to `branch`.
 
-    A page opened from there, or kept in somebody's Drive, then never meets a newer package. Raises `EditionError` for names that
+    The wheel that lies on the branch is tried first, then the repository, which takes a minute; where both fail the cell says so and
+    stops. A page opened from there, or kept in somebody's Drive, never meets a newer package. Raises `EditionError` for names that
     git would refuse, and for a page that installs nothing from the repository.
     """
     _check_name("pin", version, "v0.2.0")
     _check_name("branch", branch, PINNED)
-    address = f"git+{_configure(source, branch, code=version)}"
+    repository = _configure(source, branch, code=version)
+    wheel = f"{DISTRIBUTION}-{importlib.metadata.version(DISTRIBUTION)}-py3-none-any.whl"
+    first = f"{repository}/raw/{branch}/{WHEELS}/{version}/{wheel}"
+    address = f"git+{repository}"
+    asks = re.compile(rf"^(if .*:)\n    (%pip install .*) {re.escape(address)}\n    (.*)$", re.M)
     for path in sorted((source / "notebooks").rglob("*.ipynb")):
         notebook = nbformat.read(path, as_version=4)
         found = 0
         for cell in notebook.cells:
             if cell.cell_type == "code":
-                cell.source, more = re.subn(rf"{re.escape(address)}$", f"{address}@{version}", cell.source, flags=re.M)
+                cell.source, more = asks.subn(
+                    _PINNED_CELL.format(first=first, second=f"{address}@{version}"), cell.source
+                )
                 found += more
         if not found:
             raise EditionError(
