@@ -32,9 +32,6 @@ from bookkit.ledger.records import (
     source_line,
     whole,
 )
-from bookkit.ledger.replicated import ledger
-from bookkit.ledger.sharp import percent
-from bookkit.ledger.sizes import sizes
 from bookkit.ledger.words import control_words, number_lines, signs, verdict_words
 from bookkit.pages.catalogue import UserError
 from bookkit.pages.tolerances import Tolerance, Tolerances, path_beside
@@ -141,12 +138,6 @@ def test_names_are_those_of_the_claims_and_of_the_bibliography() -> None:
     drawn = re.findall(r"^## Part (\w+): .*\n\n```\{book-map\} (\w+)$", chart, re.M)
     assert drawn == [(part.number, name) for name, part in parts.items()]
     assert all((ROOT / "notebooks" / part).is_dir() for part in parts)
-
-
-def test_the_readme_says_how_sharp_the_verdicts_are() -> None:
-    said = re.search(r"value\s+been ([\d.]+ %) away", (ROOT / "README.md").read_text(encoding="utf-8"))
-    assert said
-    assert said[1] == percent(sizes(ledger(ROOT)))
 
 
 # --- counts and order -------------------------------------------------------------------------------------------------

@@ -449,7 +449,7 @@ def test_counts_of_a_claim_that_changed_since_are_not_shown(book: Path) -> None:
     )
     assert standing.registered_words == "2026-11-22"
     assert sentence([RECORD], {"D1": standing}) == (
-        "at 2 fresh seeds 1 claims got 2 verdicts, 1 of them unexpected (chance alone would make at most 0.0002 on average)"
+        "at 2 fresh seeds, 1 of 2 verdicts on 1 claims came out as expected; chance alone would change at most 0.0002 of them, on average"
     )
     small_book(book, "6.5", "6.25")
     register([RECORD], book, "a sharper bound", date(2026, 11, 24))

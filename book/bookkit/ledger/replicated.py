@@ -146,10 +146,10 @@ def sentence(records: Iterable[Mapping[str, Any]], known: Mapping[str, Standing]
     if not found:
         return ""
     total, seeds = counts.tally(found), _seeds(found)
-    other = "none" if total.unexpected == 0 else str(total.unexpected)
+    same = "all" if total.unexpected == 0 else f"{total.judged - total.unexpected} of"
     return (
-        f"at {seeds} fresh seeds {total.claims} claims got {total.judged} verdicts, {other} of them unexpected "
-        f"(chance alone would make at most {total.expected:.2g} on average)"
+        f"at {seeds} fresh seeds, {same} {total.judged} verdicts on {total.claims} claims came out as expected; "
+        f"chance alone would change at most {total.expected:.2g} of them, on average"
     )
 
 
