@@ -194,6 +194,7 @@ def test_a_page_that_moved_leads_on_and_a_row_that_cannot_be_right_is_told(
         "notebooks/w/02_old": "notebooks/w/03_new#box",
         "gone/old": "notebooks/w/03_new",
         "book/lost": "book/nowhere",
+        "book/house": "docs/house.md",
         "book/first": "notebooks/w/03_new",
         "book/vague": "notebooks/w/03_new#nothing",
     }
@@ -205,10 +206,13 @@ def test_a_page_that_moved_leads_on_and_a_row_that_cannot_be_right_is_told(
         "book/first": "# First\n\n```{toctree}\n../notebooks/w/03_new\n```\n",
         "notebooks/w/03_new": "# New\n\n(box)=\n## A box\n",
     }
+    write(tmp_path / "docs" / "house.md", "# House\n")
+    (tmp_path / "notebooks").mkdir()
     monkeypatch.chdir(tmp_path)
-    html, told = rendered(tmp_path, pages, "bookkit.sphinx.redirects")
+    theme = {"html_theme": "sphinx_book_theme", "html_theme_options": {"repository_url": "https://github.com/a/b"}}
+    html, told = rendered(tmp_path, pages, "bookkit.sphinx.redirects", **theme)
     assert re.findall(r"redirects: (\S+) (.*)", told) == [
-        ("book/lost", "leads to book/nowhere, which is no page of the book"),
+        ("book/lost", "leads to book/nowhere, which is neither a page nor a file of the book"),
         ("book/first", "is a page of the book; take its row out"),
         ("book/vague", "leads to notebooks/w/03_new#nothing, which is no place on that page"),
     ]
@@ -219,6 +223,8 @@ def test_a_page_that_moved_leads_on_and_a_row_that_cannot_be_right_is_told(
         assert f'<meta http-equiv="Refresh" content="0; url={link}">' in stub
         assert f'<a href="{link}">' in stub
         assert f'<link rel="canonical" href="{address}/notebooks/w/03_new.html">' in stub
+    house = (html / "book" / "house.html").read_text(encoding="utf-8")
+    assert house.count("https://github.com/a/b/blob/main/docs/house.md") == 4
     assert "location.hash || '#box'" in (html / "notebooks/w/02_old.html").read_text(encoding="utf-8")
 
 

@@ -19,7 +19,7 @@ single_head = { number = "I", title = "A single head", paper = "2410.07746" }
 [tool.bookkit.kept]                          # pages that show results of long runs; the commands that make those again
 "single_head/02_two_steps" = ["attnlib train"]
 
-[tool.bookkit.redirects]                     # pages that joined others, and where they are read now; `#mark` may follow: `sphinx.redirects`
+[tool.bookkit.redirects]                     # pages that joined others, and where they are read now: see `sphinx.redirects`
 "notebooks/single_head/06_old" = "notebooks/single_head/14_new"
 """
 
