@@ -1,4 +1,4 @@
-"""Names of the types of arrays, for annotations: what a function takes and returns is written with them."""
+"""Names for the types of arrays, used in annotations of arguments and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""The one attention primitive, each step a function of its own; and what a map is that stands in the place of its softmax.
+r"""Attention in three steps (scores, weights, weighted mean), and what may take the place of its softmax.
 
 $$ z_t = x_t \cdot p, \qquad s = \mathrm{softmax}(z), \qquad \bar x = \sum_t s_t x_t. $$
 
@@ -16,7 +16,7 @@ Tensor = torch.Tensor
 
 
 def attention_logits(tokens: Tensor, query: Tensor) -> Tensor:
-    """Scores z_t = x_t . p of every token.
+    """The score z_t = x_t . p of each token.
 
     Args:
         tokens: (..., n, T, m).

@@ -31,7 +31,7 @@ def _say(name: str, expected: str, value: object, hint: str) -> str:
 
 
 def checked(thing: T) -> T:
-    """A function, or a dataclass, that looks at its arguments first: those annotated with a class, bool or Callable are that.
+    """A function or dataclass that first checks its arguments annotated with a class, bool or Callable.
 
     Numpy's numbers become Python's. Numbers and texts have ranges and are checked inside. Raises ValueError.
     """
@@ -74,7 +74,7 @@ def _no_instance(name: str, value: object, classes: tuple[type, ...]) -> str:
 
 
 def _classes(hint: Any) -> tuple[type, ...]:
-    """The classes of an annotation. None where it leaves some freedom: numbers, texts and sequences are checked inside."""
+    """The classes of an annotation. None where it is not strict: numbers, texts and sequences are checked inside."""
     members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
     bare = [origin if (origin := typing.get_origin(member)) in (Callable, Mapping) else member for member in members]
     bare += [str] if Path in bare else []  # wherever a path is taken, so is its text
@@ -121,7 +121,7 @@ def steps_within(record: Iterable[int], last: int) -> tuple[int, ...]:
 
 
 def _number(value: object) -> float:
-    """`value` as a float; nan where it is no real number of Python, numpy, or a tensor of one (a bool and a text are none)."""
+    """`value` as a float; nan unless it is a real number of Python or numpy, or a tensor of one (not a bool, not a text)."""
     if isinstance(value, torch.Tensor | np.ndarray) and value.ndim == 0 and str(value.device) != "meta":
         value = value.item()
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
@@ -193,7 +193,7 @@ def tensor(
     name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor | None = None, whole: bool = False,
     finite: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """A floating tensor, or an int64 one, of the given shape: numbers are demanded, letters stand for any size.
+    """A floating or int64 tensor of the given shape. Numbers fix a size; a letter stands for any size.
 
     `like`: a tensor whose dtype (if floating) and device are demanded too. `finite`: so must all numbers be. Raises ValueError
     otherwise.

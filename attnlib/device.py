@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def one_thread(function: Callable[P, R]) -> Callable[P, R]:
-    """`function` with torch on one thread of the CPU, whatever number a script, Colab or a server has set; that number stays.
+    """Run `function` with torch on one CPU thread, and then restore the number of threads that was set before.
 
     Operations on small tensors are over before a second thread has begun: at the sizes of the pages, on two cores, two threads made
     some of these functions many times slower. Large dense products might gain from more. And sums are added in one order.

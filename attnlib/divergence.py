@@ -1,4 +1,4 @@
-"""A training that left the finite numbers: one exception for every model, and never a result."""
+"""A training that diverged raises one exception, whatever the model, and never returns a result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packages that not everybody has: an error that names the extra to install, and a progress bar where one is wanted."""
+"""Optional packages: an error that names the extra to install, and a progress bar."""
 
 from __future__ import annotations
 

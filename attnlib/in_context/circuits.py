@@ -1,4 +1,4 @@
-r"""What a head can do, and nothing else: its key-query circuit and its output-value circuit.
+r"""The two circuits of a head, key-query and output-value, which determine all that it computes.
 
 $$ M_h = W_K^{h\top} W_Q^h/\sqrt n \quad(\text{key index first}), \qquad V_h = W_O^h W_V^h, \qquad
    \hat y = \sum_h V_h \sum_i z_i\,\mathrm{softmax}_i(z_i^\top M_h z_q). $$
@@ -150,7 +150,7 @@ def circuits_of(heads: HeadWeights) -> Circuits:
 
 
 def two_number_circuits(omega: torch.Tensor, mu: torch.Tensor, d: int) -> Circuits:
-    """Circuits that are nothing but their two numbers: M = omega I on the covariates, V = mu on the label; omega, mu (..., H)."""
+    """Circuits given by two numbers per head: M = omega I on the covariates, V = mu on the label; omega, mu (..., H)."""
     d = checks.whole_number("d", d, at_least=1)
     omega, mu = torch.broadcast_tensors(*(torch.as_tensor(x, device=home(x)) for x in (omega, mu)))
     shape = torch.zeros(d + 1, dtype=omega.dtype, device=omega.device)

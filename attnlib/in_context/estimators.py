@@ -84,7 +84,7 @@ def ridge_weights(prompts: Prompts, penalty: object) -> torch.Tensor:
 @checks.checked
 @one_thread
 def kernel_estimator(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
-    r"""Predictions of heads of which each is two numbers: a sum of Nadaraya-Watson estimators.
+    r"""Predictions of heads with two numbers each: a sum of Nadaraya-Watson estimators.
 
     $$ \hat y = \sum_h\mu_h\sum_iy_i\,\mathrm{softmax}_i(\omega_h\langle x_i,x_q\rangle) $$
 

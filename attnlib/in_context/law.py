@@ -205,7 +205,7 @@ class RegressionLaw:
 
     @checks.checked
     def draw(self, count: int, seed: int, *, run: int = 0, role: str = "test") -> Prompts:
-        """`count` held-out prompts of the stream (seed, role, run); training prompts come from another generator altogether."""
+        """`count` held-out prompts of the stream (seed, role, run). Training prompts come from another generator."""
         checks.whole_number("count", count, at_least=1)
         one = 16 * self.normals_per_prompt
         limits.require_memory(lambda count: one * count, count=count)

@@ -1,4 +1,4 @@
-r"""The model as written: H full-width heads, four matrices each, in which the query looks at the examples and not at itself.
+r"""The model as written: H full-width heads of four matrices each. The query attends to the examples and not to itself.
 
 $$ \hat y = \sum_{h=1}^H W_O^h W_V^h Z\,\mathrm{softmax}\!\Big(\frac{(W_K^h Z)^\top W_Q^h z_q}{\sqrt n}\Big), \qquad n = d + 1, \quad
    Z = (z_1, \dots, z_L) \in \mathbb R^{n\times L} $$

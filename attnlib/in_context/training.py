@@ -1,4 +1,4 @@
-"""Training of the query-only model: one function, `train`, whatever does the arithmetic.
+"""Training of the query-only model: one function, `train`, for all implementations.
 
 Each step draws a fresh batch of prompts and takes one step on the four matrices of every head. Gradients go through the merged
 circuits (`circuits`), which is exact; the moments of Adam belong to the four matrices, so the path is that of the model as written.
@@ -208,7 +208,7 @@ def train(
 def train_many(
     experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
 ) -> list[History]:
-    """Train several experiments at the same time: other numbers of heads, rates, starts, or other parts of the runs axis.
+    """Train several experiments at once, with different heads, rates, starts, or parts of the runs axis.
 
     Experiments of one seed see the same prompts, so that differences between them are paired.
 
@@ -250,7 +250,7 @@ def train_many(
 
 @checks.checked
 def load_history(path: Path) -> History:
-    """The finished training in a checkpoint. Raises CheckpointError for a damaged, foreign or unfinished one."""
+    """Load a finished training from a checkpoint. Raises CheckpointError for a damaged, foreign or unfinished one."""
     tensors, settings = read_checkpoint(Path(path))
     experiment = _experiment_of(settings, Path(path))
     state = _State(experiment, *_progress_of(settings, experiment, Path(path)), tensors)

@@ -1,4 +1,4 @@
-"""Hot loops: thousands of steps of many small trainings without coming back to Python.
+"""Hot loops: thousands of steps of many small trainings without a return to Python.
 
 `heads`, `token_selection`, `in_context` and `gaussian_tail` hold one loop each, under one signature for every
 implementation; `dispatch` chooses among them. numba and Triton are asked for only when their implementation is used.

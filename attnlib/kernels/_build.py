@@ -1,4 +1,4 @@
-"""Generated source becomes a module whose machine code numba keeps between processes.
+"""Generated source becomes a module, and numba keeps its machine code between processes.
 
 What lies on the disk is read only where its checksum is right. A damaged file is made again: nobody needs to know of it.
 """

@@ -119,13 +119,13 @@ def _symmetric(name: str, x: Tensor, off: float | None) -> None:
 
 
 def settle(call: object, **values: object) -> None:
-    """Put checked values in the place of given ones, in a constructor of a frozen dataclass."""
+    """In the constructor of a frozen dataclass, replace the given values by checked ones."""
     for name, value in values.items():
         object.__setattr__(call, name, value)
 
 
 def changed(call: T, **values: object) -> T:
-    """A copy with other values, which the caller answers for: unlike `dataclasses.replace` it checks nothing."""
+    """A copy with other values and, unlike `dataclasses.replace`, without checks: the caller answers for them."""
     made = copy.copy(call)
     settle(made, **values)
     return made

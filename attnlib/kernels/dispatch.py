@@ -85,7 +85,7 @@ def has_numba() -> bool:
 
 
 def without_numba() -> str:
-    """Why compiled loops cannot be used here, or nothing."""
+    """The reason why compiled loops cannot be used here; empty if they can."""
     return "" if has_numba() else SWITCHED_OFF if _switched_off() else NO_NUMBA
 
 

@@ -54,7 +54,7 @@ def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
 
 @checks.checked
 def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
-    """Law of the fresh scores for parameters v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
+    """Law of values and scores on fresh data, for v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
     _check_parameters(v, p, sample)
     # v by a power of two first: its squares neither vanish nor overflow, and no digit changes.
     v, exponent = _to_one(v)
@@ -137,7 +137,7 @@ def log10_clean_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_c
 def log10_error_of_scores(
     scores: FreshScores, *, per_class: bool = False, class_probability: float = 0.5
 ) -> torch.Tensor:
-    """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws of the fresh scores."""
+    """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws on fresh data."""
     checks.probability("class_probability", class_probability)
     # One natural logarithm per class; then the mean over the classes, still in logarithms.
     log_error = gaussian_tail.log_error(scores.logit, scores.value, scores.omega, scores.along, scores.tau)

@@ -1,4 +1,4 @@
-r"""Update rules: what is done with the gradients of v and p. Gradient descent is one of them.
+r"""Update rules: how the gradients of v and p change them. Gradient descent is one.
 
 | rule | step | commutes with rotations |
 |---|---|---|
@@ -105,7 +105,7 @@ def adam(betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8) -> Rule:
 
 
 def batch_orders(rule: Rule, n: int, steps: int, seed: int, runs: Sequence[int]) -> Ints | None:
-    """Who is in which batch: (R, steps, B) of sample numbers, every epoch a new permutation; None for full batches.
+    """The samples of each batch: (R, steps, B) sample numbers, a new permutation each epoch; None for full batches.
 
     Run r uses the stream (seed, "batches", r), so that runs can be cut anywhere.
     """

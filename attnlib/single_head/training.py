@@ -365,7 +365,7 @@ def _require_room(sample: Sample, rule: Rule, heads: int, shared: bool, steps: i
 
 
 def _with_vectors(plan: _Plan) -> Trajectory:
-    """The readable method: parameters are vectors, and a step is the model, its gradient, and the rule."""
+    """The readable method on vectors: each step computes the model and its gradient, then applies the rule."""
     sample, rule, attention_map, scale = plan.sample, plan.rule, plan.attention_map, plan.output_scale
     tokens, labels, n = sample.tokens, sample.labels, sample.labels.shape[1]
     parameters = [plan.v.clone(), plan.p.clone()]
@@ -416,7 +416,7 @@ def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[
 
 
 def _in_gram_space(plan: _Plan) -> Trajectory:
-    """The fast method: the same steps on coefficients and scores, in `attnlib.kernels.heads`, in float64 whatever the sample's dtype."""
+    """The fast method, `attnlib.kernels.heads`: the same steps on coefficients, values and scores, always in float64."""
     sample, rule = plan.sample, plan.rule
     labels, classes = sample.labels.to(torch.float64).contiguous(), sample.signal_class.contiguous()
     starts = torch.cat([plan.v, plan.p], dim=1)

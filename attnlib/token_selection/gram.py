@@ -1,4 +1,4 @@
-r"""All that training sees of the vectors: inner products, measured on dense vectors or drawn directly in any dimension.
+r"""Training depends on inner products only. Here they are computed from vectors, or drawn directly in any dimension.
 
 `draw_gram` lists them, with the two unit signals appended to the training tokens as passive rows. For Gaussian $W_0$ and $p_0$
 their joint law can be drawn in $O(N^3)$ whatever the dimension: Bartlett's triangles stand for the token noise, for $W_0$ on the

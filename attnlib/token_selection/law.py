@@ -158,7 +158,7 @@ class TokenLaw:
         return torch.where((true_labels > 0)[..., None, None], share, share.flip(1))
 
     def head_coordinates(self) -> torch.Tensor:
-        """(2,): the head along mu_+ / |mu| and mu_- / |mu|; it has no other component."""
+        """(2,): nu along mu_+ / |mu| and mu_- / |mu|; it has no other component."""
         return torch.tensor([1.0, -1.0], dtype=torch.float64, device="cpu") * (self.head_norm / math.sqrt(2))
 
     def head(self, device: str | torch.device = "cpu") -> torch.Tensor:
@@ -193,7 +193,7 @@ class TokenLaw:
         return Labels(true, torch.where(flips, -true, true))
 
     def draw(self, seed: int, runs: int = 1, *, first_run: int = 0, device: str | torch.device = "cpu") -> Sample:
-        """Dense training sets number `first_run` ... `first_run + runs - 1`: R n T d float64 numbers.
+        """Training sets as dense vectors, number `first_run` ... `first_run + runs - 1`: R n T d float64 numbers.
 
         Run r uses the streams (seed, role, r), so batches can be cut anywhere. Raises ValueError for a bad argument.
         """

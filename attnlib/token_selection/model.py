@@ -1,4 +1,4 @@
-r"""The model $f(X) = \nu^\top X^\top S(X W^\top p)$ read off its scores, and the force that gradient descent puts on every score.
+r"""The model $f(X) = \nu^\top X^\top S(X W^\top p)$ computed from its scores, and the force of gradient descent on each score.
 
 $$ z_t = x_t^\top W^\top p, \quad s = S(z), \quad \gamma_t = \nu^\top x_t, \quad f = \sum_t s_t\gamma_t, \quad
    \ell = \log(1+e^{-Yf}), \quad c_t = -\frac{\partial L}{\partial z_t} = \frac1n\,\sigma(-Yf)\,Y\,s_t(\gamma_t - f). $$

@@ -1,4 +1,4 @@
-r"""Training: gradient descent without vectors, exact, at a cost per step of $O((nT)^2)$ in any dimension.
+r"""Gradient descent in inner products instead of vectors: exact, at a cost per step of $O((nT)^2)$ in any dimension.
 
 Let a *probe* be any vector $y$; its score $u = y^\top v$ with $v=W^\top p$ and its row $S = y^\top W^\top W X^\top$ obey the rule
 that `train` shows, all from the old values, with $\kappa = y^\top X^\top c$: exactly gradient descent, for any step sizes.
@@ -188,7 +188,7 @@ class Recursion:
         self.time = self.time + step_size
 
     def run(self, step_sizes: Sequence[float], recorded: tuple[int, ...]) -> list[Snapshot]:
-        """All steps in the fastest way here; a row like `snapshot` for every recorded step.
+        """Make all steps by the fastest implementation; returns a row like `snapshot` for each recorded step.
 
         One call of the loop for every so many rows: all coordinates of a moment are kept until its |v|^2 is known.
         """

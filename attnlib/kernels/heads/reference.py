@@ -1,4 +1,4 @@
-"""The training loop of attention heads as one reads it: a batched product and a few lines a step, on any device."""
+"""The readable training loop of attention heads: a batched product and a few lines a step, on any device."""
 
 from __future__ import annotations
 

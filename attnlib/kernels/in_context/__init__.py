@@ -1,4 +1,4 @@
-"""Training of in-context regression with one layer of softmax attention: many steps, many runs, data made on the way.
+"""Training of in-context regression with one layer of softmax attention: many steps and runs, data drawn as needed.
 
 `reference` says what is computed, `prompt_stream` from which random numbers, `compiled` and `gpu` are the fast forms. A `Call` is
 checked once for all of them.
