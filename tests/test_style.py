@@ -70,7 +70,14 @@ def test_code_names_its_colours() -> None:
 
 def test_nothing_sets_another_font() -> None:
     sheet = SHEET.read_text(encoding="utf-8")
-    assert not re.search(r"url\(|@import|@font-face", sheet)
+    named = re.findall(r"url\(\"([^\"]*)\"\)", sheet)
+    assert set(named) == {
+        f"fonts/{path.name}" for path in (SHEET.parent / "fonts").glob("*.woff2")
+    }  # all the book's own
+    assert sum((SHEET.parent / name).stat().st_size for name in named) < 100_000
+    assert "@import" not in sheet
+    assert sheet.count("url(") == sheet.count("@font-face") == len(named)
+    sheet = re.sub(r"@font-face \{.*?\}", "", sheet, flags=re.S)
     families = set(re.findall(r"^\s*(?:--[\w-]*font[\w-]*|font-family|font):\s*([^;]+);", sheet, flags=re.M))
     assert all("var(--" in family or family.endswith(("serif", "sans-serif")) for family in families), families
     code = [*files(), *(page.source for page in PAGES)]
