@@ -177,7 +177,7 @@ def test_answers_by_formulas_of_their_own(answers) -> None:
         "03-time-laws/3": 4 * sqrt(2) / (1 - 2 * 0.2) * (2 * math.log(7) + 7 - 1 / 7),
         "01-staircase/1": 7 / 15, "01-staircase/3": 8**2, "09-a-public-script/1": 1 / (1 + e**-logit),
         "10-bound-by-bound/1": 2.42 * 200**2 * math.log(200**2 / 0.01),
-        "11-finite-norms/1": math.log(199), "12-hard-attention/1": 1 / (2500 + 3 * 40000 / 45),
+        "04-max-margin/3": math.log(199), "12-hard-attention/1": 1 / (2500 + 3 * 40000 / 45),
         "01-certified/1": math.exp(math.lgamma(81) - 40 * math.log(2) - math.lgamma(41) - 80 * math.log(12)),
         "02-winning-selection/1": 9 / 52, "03-best-scale/1": 10 / 3, "04-printed-constants/1": 7 / 2,
         "05-boundary/1": 30 * sqrt(1.6211 / 1.8), "06-whole-ranges/1": sqrt(500 * max(np.roots([(3 / 4) ** 2, -1 / 2, -1]))),

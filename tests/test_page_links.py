@@ -22,7 +22,6 @@ GROUPS = dict(groups(ROOT))
 PATH = GROUPS[settings(ROOT).path]
 # Of these the last sentence leads nowhere in particular: each is about to join another page.
 JOINING = {
-    "single_head/11_finite_norms",
     "token_selection/06_real_data",
     "token_selection/07_seven_data_sets",
 }

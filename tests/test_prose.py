@@ -100,11 +100,7 @@ NOT_YET = set(
     notebooks/in_context/03_circuits.md
     notebooks/in_context/05_two_numbers_per_head.md
     notebooks/in_context/08_what_holds_the_pattern.md
-    notebooks/single_head/03_rotations_are_free.md
-    notebooks/single_head/04_max_margin.md
     notebooks/single_head/05_phase_diagram.md
-    notebooks/single_head/07_assumptions_under_stress.md
-    notebooks/single_head/11_finite_norms.md
     notebooks/token_selection/01_setting.md
     notebooks/token_selection/02_dynamics.md
     notebooks/token_selection/06_real_data.md

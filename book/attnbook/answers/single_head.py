@@ -126,6 +126,11 @@ def margin_threshold_without_flips() -> float:
     return crossing(lambda rho: class_cost(50, 0, rho, 40000, 1, 1) - class_cost(50, 0, rho, 40000, 1, 0), 1.0, 1000.0)
 
 
+@exercise("04-max-margin/3", "This ratio, $R/|p_{mm}|$.", 3)
+def ratio_at_ninety_nine_per_cent() -> float:
+    return crossing(lambda ratio: math.tanh(ratio / 2) - 0.99, 0.1, 100.0)
+
+
 # --- 05 phase diagram -----------------------------------------------------------------------------------------------
 
 
@@ -194,14 +199,6 @@ def attention_without_the_mean_score() -> float:
 def dimension_of_the_crude_bound() -> float:
     pair = 1.1 * math.sqrt(2 * math.log(N**2 / 0.01))  # largest product of two noise tokens, over sqrt(d)
     return crossing(lambda d: N * pair / math.sqrt(d) - 1, 1.0, 1e12)
-
-
-# --- 11 maximum margin at finite norms --------------------------------------------------------------------------------
-
-
-@exercise("11-finite-norms/1", "This ratio, $R/|p_{mm}|$.", 3)
-def ratio_at_ninety_nine_per_cent() -> float:
-    return crossing(lambda ratio: math.tanh(ratio / 2) - 0.99, 0.1, 100.0)
 
 
 # --- 12 hard attention on fresh data ----------------------------------------------------------------------------------

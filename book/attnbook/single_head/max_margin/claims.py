@@ -1,4 +1,4 @@
-r"""Claims M1-M29, T2 and T4: which selection has the largest margin and its threshold (page I.4), what finite norms change (I.11),
+r"""Claims M1-M29, T2 and T4: which selection has the largest margin, its threshold, what finite norms change (page I.4),
 fresh data, more tokens and more heads (I.12).
 
 Each judge takes the study of its page and a constant; 1 is the claim, the claim's `wrong` value its negative control.

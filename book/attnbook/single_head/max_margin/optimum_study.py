@@ -1,4 +1,4 @@
-"""What page I.11 measures: the optimum at finite norms, found by a search over p on small sets, and what bounds it."""
+"""What page I.4 measures: the optimum at finite norms, found by a search over p on small sets, and what bounds it."""
 
 import math
 from collections import defaultdict
