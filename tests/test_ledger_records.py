@@ -274,6 +274,8 @@ def test_numbers_that_nothing_names_leave_the_line_of_a_claim() -> None:
         assert f"<dd>{measured}</dd>" in made  # the whole of it stays
         return re.findall("<span class='verdict-measured'>(.*?)</span>", made)[0]
 
+    with_hint = linked("<div class='verdict-table'><p>Each line opens.</p></div>", {}, "l.html")
+    assert re.findall("<span>(.*?)</span>", with_hint) == ["claim", "measured", "verdict"]
     assert [left(text) for text in ("[0.09107, 0.1763]; [0.5731, 0.7212]", "1.04 ± 0.02; 0.9 ± 1e-05; …")] == ["", ""]
     for told in ("40 of 40 draws, median 10⁻⁷⁶", "0.5 ± 0.1"):
         assert left(told) == told

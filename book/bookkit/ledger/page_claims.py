@@ -22,6 +22,8 @@ from bookkit.verdicts import BADGES
 
 # As `bookkit.verdicts` writes the id of a claim, and what stands after it up to the end of its facts.
 CLAIM = re.compile(r"<b>([^<]+)</b>(<details>.*?)</dl>", re.S)
+HINT = re.compile(r"<div class='verdict-table'><p>[^<]*</p>")
+HEAD = "<div class='verdict-head'><span>claim</span><span>measured</span><span>verdict</span></div>"
 MEASURED = re.compile(r"(<span class='verdict-measured'>)([^<]*)")
 
 
@@ -59,7 +61,7 @@ def mark(record: dict, to_ledger: str) -> nodes.Element:
 
 
 def linked(table: str, known: Mapping[str, str], to_ledger: str, boxes: Mapping[str, str] | None = None) -> str:
-    """A verdict table whose ids are links to the ledger, with links to the boxes that each claim checks.
+    """A verdict table with heads, whose ids are links to the ledger, with links to the boxes that each claim checks.
 
     Other tables and unknown ids stay as they are. `known`: of a claim, its id as readers see it. `boxes`: its boxes as HTML.
     Where a line gives several numbers and does not say which is which, they are left to the whole below it.
@@ -75,7 +77,7 @@ def linked(table: str, known: Mapping[str, str], to_ledger: str, boxes: Mapping[
         facts = MEASURED.sub(lambda found: found[1] + ("" if unnamed(found[2]) else found[2]), match[2])
         return f"<b><a href='{to_ledger}#{anchor(claim)}'>{html.escape(known[claim])}</a></b>{facts}{box}</dl>"
 
-    return CLAIM.sub(link, table)
+    return HINT.sub(lambda found: found[0] + HEAD, CLAIM.sub(link, table))
 
 
 def unnamed(measured: str) -> bool:
