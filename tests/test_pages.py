@@ -66,8 +66,6 @@ STILL_FOLDED = {
     "in_context/05_two_numbers_per_head",
     "in_context/08_what_holds_the_pattern",
     "single_head/05_phase_diagram",
-    "single_head/08_finite_dimension",
-    "single_head/09_a_public_script",
     "single_head/12_hard_attention",
     "single_head/15_error_from_both_sides",
     "staircase/01_staircase",
