@@ -62,9 +62,7 @@ IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/"
 # Pages whose open code is still set for the old cap of 25 lines of 100 letters. One that is rewritten leaves the list.
 STILL_FOLDED = {
     "finite_data/01_finite_data",
-    "in_context/03_circuits",
     "in_context/05_two_numbers_per_head",
-    "in_context/08_what_holds_the_pattern",
     "single_head/05_phase_diagram",
     "single_head/12_hard_attention",
     "single_head/15_error_from_both_sides",

@@ -97,9 +97,7 @@ NOT_YET = set(
     """
     book/preface.md
     book/tour.md
-    notebooks/in_context/03_circuits.md
     notebooks/in_context/05_two_numbers_per_head.md
-    notebooks/in_context/08_what_holds_the_pattern.md
     notebooks/single_head/05_phase_diagram.md
     notebooks/token_selection/01_setting.md
     notebooks/token_selection/02_dynamics.md
