@@ -64,8 +64,6 @@ STILL_FOLDED = {
     "finite_data/01_finite_data",
     "in_context/05_two_numbers_per_head",
     "single_head/05_phase_diagram",
-    "single_head/12_hard_attention",
-    "single_head/15_error_from_both_sides",
     "staircase/01_staircase",
     "token_selection/01_setting",
     "token_selection/02_dynamics",
