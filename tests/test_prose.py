@@ -95,7 +95,6 @@ OLD = {
 ONLY_IN = {"prompt (for p)": "token_selection"}  # other parts have prompts
 NOT_YET = set(
     """
-    book/preface.md
     book/tour.md
     notebooks/in_context/05_two_numbers_per_head.md
     notebooks/single_head/05_phase_diagram.md
@@ -192,7 +191,7 @@ def test_the_searches_find_old_words() -> None:
 # --- sentences that can be read ---------------------------------------------------------------------------------------
 
 LONG = 40  # words of a sentence, a formula or a piece of code counted as one
-LONG_SENTENCES = 92  # that many are left outside of the short book; the number may only fall
+LONG_SENTENCES = 25  # that many are left outside of the short book; the number may only fall
 ONE_WORD = re.compile(
     r"\$\$[\s\S]*?\$\$(?: \([\w-]+\))?|(?<![\\$])\$(?!\s)[^$]+?(?<!\s)\$|(?<!\})`[^`\n]+`|\{[\w:-]+\}`[^`<]*`"
 )
