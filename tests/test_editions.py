@@ -39,7 +39,8 @@ ENTRIES = {
 PAGE = f"""{HEADER}# First page
 
 ```{{code-cell}} ipython3
-print("number", 41 + 1)  # git+{REPOSITORY}
+{COLAB_CELL.format(url=REPOSITORY)}
+print("number", 41 + 1)
 ```
 
 ## Exercises
