@@ -17,8 +17,9 @@ from attnbook.one_token import OneTokenLaw, bayes_risk, linear_risk, own_score_r
 from attnbook.single_head.flow import first_order_threshold
 from attnbook.token_selection import theory
 from attnlib.in_context.law import RegressionLaw
-from tests.browser.browsing import HTML
-from tests.browser.exploring import explored
+from tests.browser import looks
+from tests.browser.browsing import DESKTOP, HTML, PHONE, visited
+from tests.browser.exploring import Explorer, explored
 
 pytestmark = pytest.mark.browser
 
@@ -117,3 +118,28 @@ def test_an_experiment_of_the_prose_sets_the_explorer(browser: Browser, address:
         e.settle()
         assert (e.setting("x"), e.setting("label_noise")) == (14, 0.4)
         assert "starts towards the signal" in e.sentence()
+
+
+WITHIN = {
+    "two_steps": "notebooks/single_head/02_two_steps.html",
+    "long_run": "notebooks/single_head/14_the_trap.html",
+    "token_selection": "notebooks/token_selection/02_dynamics.html",
+    "two_numbers": "notebooks/in_context/04_what_the_heads_compute.html",
+}
+
+
+@pytest.mark.parametrize("name", WITHIN)
+def test_an_explorer_stands_in_its_page(browser: Browser, address: str, name: str) -> None:
+    with visited(browser, address, WITHIN[name], PHONE, java_script_enabled=False) as visit:
+        picture = Explorer(visit, name).root.locator(".explorer-still img")
+        picture.scroll_into_view_if_needed()
+        assert picture.is_visible()
+    for viewport in (DESKTOP, PHONE):
+        with visited(browser, address, WITHIN[name], viewport) as visit:
+            explorer = Explorer(visit, name)
+            assert visit.page.locator(f'script[src$="/{name}.js"]').count() == 0  # it is far
+            explorer.root.evaluate("root => root.scrollIntoView()")
+            visit.page.wait_for_selector("[data-state=live][data-drawn]", state="attached")
+            assert explorer.sentence()
+            assert not explorer.root.locator(".explorer-still").is_visible()
+            assert looks.loading(visit) + looks.sideways(visit) == []
