@@ -62,7 +62,6 @@ IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/"
 # Pages whose open code is still set for the old cap of 25 lines of 100 letters. One that is rewritten leaves the list.
 STILL_FOLDED = {
     "finite_data/01_finite_data",
-    "in_context/05_two_numbers_per_head",
     "single_head/05_phase_diagram",
     "staircase/01_staircase",
     "token_selection/01_setting",

@@ -96,7 +96,6 @@ ONLY_IN = {"prompt (for p)": "token_selection"}  # other parts have prompts
 NOT_YET = set(
     """
     book/tour.md
-    notebooks/in_context/05_two_numbers_per_head.md
     notebooks/single_head/05_phase_diagram.md
     notebooks/token_selection/01_setting.md
     notebooks/token_selection/02_dynamics.md
