@@ -63,12 +63,10 @@ IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/"
 STILL_FOLDED = {
     "finite_data/01_finite_data",
     "single_head/05_phase_diagram",
-    "staircase/01_staircase",
     "token_selection/01_setting",
     "token_selection/02_dynamics",
     "token_selection/03_time_laws",
     "token_selection/04_heat_map",
-    "token_selection/05_existence",
     "token_selection/06_real_data",
     "token_selection/07_seven_data_sets",
     "token_selection/08_the_delay",
