@@ -62,7 +62,6 @@ IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/"
 # Pages whose open code is still set for the old cap of 25 lines of 100 letters. One that is rewritten leaves the list.
 STILL_FOLDED = {
     "finite_data/01_finite_data",
-    "single_head/05_phase_diagram",
     "token_selection/01_setting",
     "token_selection/02_dynamics",
     "token_selection/03_time_laws",

@@ -23,8 +23,8 @@ from attnlib.kernels import _build, has_numba
 from attnlib.single_head.law import SignalNoiseLaw
 
 OUTCOMES = (
-    "fits every label and errs less",
-    "fits every label and errs more",
+    "benign",  # every label is fitted, and the clean error is below `error`
+    "harmful",  # every label is fitted, and the clean error is above it
     "does not fit a flipped label",
     "does not fit a clean label",
 )
@@ -41,8 +41,8 @@ class ProvedOutcome(NamedTuple):
 
     outcome: str  # one of `OUTCOMES`, or "not decided"
     probability: float  # at least this, for the outcome named; for the likeliest one where none is decided
-    log10_error: float  # with probability 1 - delta or more the error is at most (errs less), at least (errs more) 10 to this; else nan
-    failed: str  # "", or the inequality that failed in the likeliest label counts that prove nothing, and by how much
+    log10_error: float  # with probability 1 - delta or more the error is at most (benign), at least (harmful) 10 to this; else nan
+    failed: str  # "", or what the likely label counts prove, and the inequality that failed in the likeliest that prove nothing
 
 
 def _loops() -> Any:
@@ -67,7 +67,7 @@ def proved_outcome(
         law: two tokens, the paper's signals, noise of variance 1.
         step_size: beta > 0.
         delta: in (0, 1).
-        error: from 1e-300 to 1/2, separates "errs less" from "errs more": mean clean error of the two classes.
+        error: from 1e-300 to 1/2, separates "benign" from "harmful": mean clean error of the two classes.
         boxes: of label counts that are looked at, at most; more prove more. Where numba is installed 500 take one or two milliseconds in
             most settings and some twenty at most.
 
@@ -85,7 +85,7 @@ def proved_outcome(
 
     Example:
         >>> proved_outcome(SignalNoiseLaw(200, 40_000, 30.0, 0.05), 0.025).outcome
-        'fits every label and errs less'
+        'benign'
     """
     if type(law) is not SignalNoiseLaw or law.tokens != 2 or law.normalised_noise:  # a subclass is another law
         raise ValueError(f"law must be a SignalNoiseLaw of two tokens and noise of variance 1; got {law!r}")
@@ -105,10 +105,10 @@ def proved_outcome(
     needed = (1 - delta) / (1 - failure) * (1 + 1e-9)
     with np.errstate(all="ignore"):
         counts = _count_law(n, eta, delta / 2000)
-        aim, mass, kept, found, worst, judged = _loops().decide(numbers, eta, *counts, _POINTS, needed, boxes)
+        aim, mass, kept, found, _, judged = _loops().decide(numbers, eta, *counts, _POINTS, needed, boxes)
     probability = mass * (1 - failure) * (1 - 1e-9)
     if mass < needed:
-        return ProvedOutcome(UNDECIDED, probability, math.nan, _why(n, worst, found, judged, error))
+        return ProvedOutcome(UNDECIDED, probability, math.nan, _why(found, judged, error))
     # The error's bound: of the boxes with the largest exponents, as many as have the probability that is needed.
     log10_error = math.log10(error) if aim < 2 else math.nan
     if aim == 0:
@@ -118,23 +118,16 @@ def proved_outcome(
     return ProvedOutcome(OUTCOMES[aim], probability, log10_error, "")
 
 
-def _why(n: int, box: np.ndarray, found: np.ndarray, judged: tuple[Any, ...], error: float) -> str:
-    """Which inequality fails in a box of label counts, and by how much."""
+def _why(found: np.ndarray, judged: tuple[Any, ...], error: float) -> str:
+    """What the likely label counts prove, and which inequality fails where they prove nothing."""
     outcome, _, fit, flipped, _, least, most = judged
-    kinds = (*(repr(name) for name in OUTCOMES), "nothing")
-    tally = ", ".join(f"{k} prove {name}" for k, name in zip(found.tolist(), kinds, strict=True) if k)
-    size, here, there = (f"{a}" if a == b else f"{a} to {b}" for a, b in box.reshape(3, 2).tolist())
-    where = (
-        f"of {_POINTS} likely label counts {tally}; with {size} of {n} samples in one class, {here} more clean than flipped ones in it "
-        f"and {there} more in the other, "
-    )
+    kinds = (*OUTCOMES, UNDECIDED)
+    tally = ", ".join(f"{name} for {k}" for k, name in zip(found.tolist(), kinds, strict=True) if k)
+    told = f"{tally} of {_POINTS} likely label counts"
     if outcome < len(OUTCOMES):
-        return where + f"{OUTCOMES[outcome]!r} is proved"
-    parts = [f"the mean clean error is between {least:.3g} and {most:.3g}, wanted on one side of {error:g}"]
+        return told
+    open_sides = [f"the clean error lies between {least:.3g} and {most:.3g}, on both sides of {error:g}"]
     if not fit > 0:
-        parts = [
-            f"t + zeta V e^q of all samples is at least {fit:.3g}, wanted above 0",
-            f"that of one flipped sample is at most {flipped:.3g}, wanted below 0",
-            *parts,
-        ]
-    return where + "; ".join(parts)
+        margin = f"a number with the sign of the margin is above {fit:.3g} for all samples and below {flipped:.3g} for a flipped one"
+        open_sides.insert(0, margin)
+    return f"{told}; where it is open, {' and '.join(open_sides)}"

@@ -223,6 +223,12 @@ def test_drawing_shows_three_phases_and_the_uncertain_cells():
     draw_phases(axes, diagram)
     phase, uncertain = diagram.phase()
     np.testing.assert_array_equal(axes.collections[0].get_array().reshape(diagram.plan.shape), phase)
+    # Harmful and benign cells, and no others, are graded by their median error.
+    error = np.median(diagram.log10_error, axis=-1)
+    for code, sign in ((1, 1), (2, -1)):
+        graded = axes.collections[code].get_array().reshape(diagram.plan.shape)
+        np.testing.assert_array_equal(graded.mask, phase != code)
+        np.testing.assert_array_equal(graded.compressed(), sign * error[phase == code])
     dots = next(c for c in axes.collections if c.get_label() == "draws disagree")
     assert len(dots.get_offsets()) == uncertain.sum()
     phase_legend(figure, axes)

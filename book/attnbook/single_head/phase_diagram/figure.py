@@ -1,6 +1,6 @@
-"""Phase diagrams as pictures: three phases by colour, the error by contours, cells in which draws disagree by dots.
+"""Phase diagrams as pictures: three phases by colour, graded by the error, and dots on cells in which draws disagree.
 
-Colours are Okabe and Ito's, lightened, and differ in lightness too: they can be told apart in grey. Needs matplotlib.
+Colours are Okabe and Ito's and differ in lightness too: they can be told apart in grey. Needs matplotlib.
 """
 
 from typing import Any
@@ -16,30 +16,37 @@ PHASE_COLOURS = {  # in the order of `PhaseDiagram.phase`
     "fitted, harmful": PHASES["harmful"],
     "fitted, benign": PHASES["benign"],
 }
-_LEVELS = (-1000.0, -300.0, -100.0, -30.0, -10.0, -3.0)
+# From a small error to a large one within a phase, as in the explorer: benign on a logarithmic scale of the exponent.
+_BENIGN = (PHASES["benign"], COLOURS["clean"], SHADES["deep negative"])
+_HARMFUL = (PHASES["memory"], PHASES["harmful"])
+_EXPONENTS = (1, 3, 10, 30, 100, 300, 1000)  # of the bar; contours are drawn at those between its ends
 
 
 def draw_phases(axes: Any, diagram: PhaseDiagram, *, log_y: bool = True) -> None:
-    """Majority phase of each cell, contours of the median log10 clean error at `_LEVELS`, dots on cells in which draws disagree."""
-    from matplotlib.colors import ListedColormap
+    """Majority phase of each cell, graded by its median error; contours in the benign phase; dots on cells in which draws disagree."""
+    from matplotlib.colors import LinearSegmentedColormap, ListedColormap, LogNorm, Normalize
 
     plan = diagram.plan
     phase, uncertain = diagram.phase()
-    colours = ListedColormap(list(PHASE_COLOURS.values()))
-    axes.pcolormesh(
-        plan.x, plan.y, phase, cmap=colours, vmin=-0.5, vmax=2.5, shading="nearest", rasterized=True, zorder=0
-    )
     # The median: one draw without any flipped label would move a mean by hundreds of orders of magnitude.
-    error = np.where(phase == 2, np.median(diagram.log10_error, axis=-1), np.nan)
-    inside = [level for level in _LEVELS if np.nanmin(error) < level < np.nanmax(error)] if (phase == 2).any() else []
-    if inside:
-        style = {"colors": SHADES["contour"], "linewidths": 0.8, "linestyles": "solid", "zorder": 2}
-        lines = axes.contour(plan.x, plan.y, error, inside, **style)
-        # One label per level, in the middle of its longest piece.
-        pieces = [max(level, key=len) for level in lines.allsegs if level]
-        middles = [tuple(piece[len(piece) // 2]) for piece in pieces if len(piece) > 4]
-        if middles:
-            axes.clabel(lines, fmt=lambda level: f"$10^{{{level:g}}}$", fontsize=8.5, manual=middles)
+    exponent = -np.median(diagram.log10_error, axis=-1)
+    style = {"shading": "nearest", "rasterized": True, "zorder": 0}
+    axes.pcolormesh(plan.x, plan.y, phase, cmap=ListedColormap([*PHASE_COLOURS.values()]), vmin=-0.5, vmax=2.5, **style)
+    scales = (
+        (1, _HARMFUL, Normalize(-1, np.log10(0.5)), -exponent),
+        (2, _BENIGN, LogNorm(1, 1000, clip=True), exponent),
+    )
+    for code, colours, norm, values in scales:
+        graded = LinearSegmentedColormap.from_list("graded", colours)
+        cells = axes.pcolormesh(
+            plan.x, plan.y, np.ma.masked_where(phase != code, values), cmap=graded, norm=norm, **style
+        )
+    bar = axes.figure.colorbar(cells, ax=axes, ticks=_EXPONENTS, pad=0.02, label="median clean error, benign")
+    bar.ax.set_yticklabels([f"$10^{{-{number}}}$" for number in _EXPONENTS])
+    bar.ax.minorticks_off()
+    if (phase == 2).any():
+        benign = np.where(phase == 2, exponent, np.nan)
+        axes.contour(plan.x, plan.y, benign, _EXPONENTS[1:-1], colors=SHADES["contour"], linewidths=0.6, zorder=2)
     rows, columns = np.nonzero(uncertain)
     axes.scatter(
         plan.x[columns], plan.y[rows], s=5, color=COLOURS["theory"], linewidths=0, label="draws disagree", zorder=3
