@@ -89,7 +89,7 @@ def test_the_error_is_smaller_after_the_first_step() -> None:
 
 def test_the_published_accuracy_counts_memorised_samples() -> None:
     notebook, text = page("token_selection/02_dynamics"), findings(README)[2]
-    published, one, wrong, points, paper = numbers(text)
+    published, paper, one, wrong, points = numbers(text)
     assert published == one - wrong / points
     assert f"{paper:.5f}" == settings(ROOT).parts["token_selection"].paper
     seed = printed(notebook, "42  ")

@@ -34,7 +34,7 @@ def test_the_picture_of_the_book_is_the_frame_after_step_2(browser: Browser) -> 
         for png in (PREVIEW.read_bytes(), drawn(browser))
     ]
     assert np.abs(small[0] - small[1]).mean() < 3
-    assert Image.open(PREVIEW).size == (1200, 630)
+    assert Image.open(io.BytesIO(PREVIEW.read_bytes())).size == (1200, 630)
 
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["desktop", "phone"])

@@ -153,7 +153,7 @@ def test_a_paper_is_found_first_by_its_title_its_authors_and_its_number(
 # What is asked, and the page that comes first: its title begins so, or it wants to be found for it, or it treats it most.
 FOUND_FIRST = {
     "phase diagram": "single_head/05_phase_diagram",
-    "token selection": "explorers/token_selection",
+    "token selection": "papers/token_selection",
     "in-context learning": "papers/in_context",
     "cite": "book/cite",
     "install": "book/running",
@@ -164,7 +164,7 @@ FOUND_FIRST = {
     "softmax": "open_questions/03_attention_maps",
     "benign overfitting": "papers/",
     "2410.07746": "papers/single_head",
-    "exercises": "book/teaching",
+    "exercises": "book/short_book",
     "real data": "token_selection/",
     "label noise": "single_head/",
 }
