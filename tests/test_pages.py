@@ -61,6 +61,7 @@ def test_a_page_is_as_a_page_must_be(page: Page) -> None:
 IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/", "staircase/", "one_token/")
 # Pages whose open code is still set for the old cap of 25 lines of 100 letters. One that is rewritten leaves the list.
 STILL_FOLDED = {
+    "token_selection/05_existence",
     "finite_data/01_finite_data",
     "token_selection/01_setting",
     "token_selection/02_dynamics",
