@@ -62,10 +62,8 @@ IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/"
 # Pages whose open code is still set for the old cap of 25 lines of 100 letters. One that is rewritten leaves the list.
 STILL_FOLDED = {
     "token_selection/05_existence",
-    "finite_data/01_finite_data",
     "token_selection/01_setting",
     "token_selection/02_dynamics",
-    "token_selection/03_time_laws",
     "token_selection/04_heat_map",
     "token_selection/06_real_data",
     "token_selection/07_seven_data_sets",
