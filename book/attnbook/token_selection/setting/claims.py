@@ -1,4 +1,4 @@
-r"""Claims TS11-TS18: the recursion is gradient descent, inner products can be drawn, and what the fixed value vector knows at the start.
+r"""Claims TS11-TS18: the recursion is gradient descent, inner products can be drawn, and what the value vector knows at the start.
 
 Each judge takes a `SettingStudy` and a constant (1 is the claim, `wrong` its negative control). None is a lemma of the paper; derivations
 are in the theory chapter of Part II.
@@ -63,7 +63,7 @@ def drawn_inner_products(study: SettingStudy, constant: float) -> Evidence:
 
 @CLAIMS.claim("TS15", wrong=2**0.5, box="ts-uniform-accuracy")
 def uniform_attention(study: SettingStudy, constant: float) -> Evidence:
-    r"""the given value vector classifies before training
+    r"""the value vector classifies before training
     under uniform attention a fresh sample is classified correctly with probability
     $\Phi\big(|\mu|(1+(k-1)\rho)/(\sigma_\varepsilon\sqrt{2T})\big)$, where $k$ is the number of weakly relevant tokens and $\Phi$ the
     distribution function of the standard normal law: at each signal norm of the page
