@@ -67,7 +67,7 @@ from attnbook.in_context import full_runs, trap_study
 from attnbook.in_context.deeper_and_wider import study as wider
 from attnbook.single_head.phase_diagram import proved, random_settings
 from attnbook.token_selection.heat_map import study as heat
-from attnbook.token_selection.real_data import digits, effective, tables
+from attnbook.token_selection.real_data import attention_maps, digits, effective, tables
 
 assert stored.HOME == Path(sys.argv[1], "attnbook").resolve()
 READERS = {
@@ -76,6 +76,7 @@ READERS = {
     "wider.npz": lambda: wider._read(wider.TABLE), "trap.npz": trap_study.stored_table,
     "rates.safetensors": full_runs.load_rates, "proved.npz": proved.table, "random_settings.npz": random_settings.stored,
     "heat_map_39x39.npz": lambda: heat.read_map(heat.TABLE, heat.published_plan()),
+    "attention_maps.npz": attention_maps.stored_maps,
     "effective.json": effective.read_effective, "digits_study.npz": lambda: digits._table(digits.STORED),
     **{f"heads_{k}.safetensors": lambda k=k: full_runs.load(k) for k in full_runs.HEADS},
     **{f"{name}.json": lambda name=name: tables.read_table(name) for name in tables.stored_tables()},

@@ -28,6 +28,7 @@ MAKERS = {
     "single_head/phase_diagram/": "python -m attnbook.single_head.phase_diagram.{}",
     "token_selection/heat_map/": "python -m attnbook.token_selection.heat_map.study",
     "token_selection/real_data/effective.json": "python -m attnbook.token_selection.real_data.effective SET ...",
+    "token_selection/real_data/tables/attention_maps.npz": "python -m attnbook.token_selection.real_data.attention_maps",
     "token_selection/real_data/tables/digits_study.npz": "python -m attnbook.token_selection.real_data.digits",
     "token_selection/real_data/": "python -m attnbook.token_selection.real_data.remake {}",
 }

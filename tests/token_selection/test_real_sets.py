@@ -1,15 +1,14 @@
 """Seven data sets side by side, and what decides the cost: the unit of harm a second way, loops over the stored files, claims, pictures."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
-import nbformat
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
 from attnbook import draws
 from attnbook.draws import Estimate
@@ -20,7 +19,7 @@ from attnbook.token_selection.real_data.effective import read_effective
 from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.sets_claims import CLAIMS
-from attnbook.token_selection.real_data.sets_figures import draw_causes, draw_costs, draw_places, draw_reasons
+from attnbook.token_selection.real_data.sets_figures import draw_causes, draw_costs
 from attnbook.token_selection.real_data.sets_study import (
     SETS,
     copying_loss,
@@ -32,7 +31,7 @@ from attnbook.token_selection.real_data.tables import TABLES, read_table
 from attnbook.token_selection.real_data.trial import two_way
 from bookkit.claims import Verdict
 
-PAGE = Path(__file__).parents[2] / "notebooks" / "token_selection" / "07_seven_data_sets.ipynb"
+CHAPTER = Path(__file__).parents[2] / "book" / "token_selection_theory.md"
 
 
 @pytest.fixture(scope="module")
@@ -207,38 +206,53 @@ def test_differences_are_paired_by_seed(study):
     assert study.change()[3] == pytest.approx(sum(change) / 12)
 
 
-def test_a_linear_head_and_a_variant_have_the_same_fraction(study):
-    network = study.networks["ag_news", "MiniLM"]
-    [cell] = [cell for cell in network.table.cells if (cell.n, cell.seed) == (200, 2)]
-    accuracy = cell.values["linear_head"]
-    unit = accuracy[0] - (1 - accuracy[0]) / 3
-    assert network.lost_by_linear_head()[2] == pytest.approx((3 * accuracy[0] - accuracy[1:].sum()) / (0.7 * unit))
+def test_a_variant_has_the_same_fraction():
     variant = read_table("ag_news_gentle_head")
     final = variant.values("test_accuracy", 20)[1, :, -1]
     unit = final[0] - (1 - final[0]) / 3
     assert fraction_of(variant, 20)[1] == pytest.approx((3 * final[0] - final[1:].sum()) / (0.7 * unit))
 
 
-def test_numbers_of_the_text_are_those_of_the_tables():
-    """Each number with an interval in the prose of the page stands in an output of the page; so do the correlations."""
-    notebook = nbformat.read(PAGE, as_version=4)
-    told = "\n".join(
-        output.get("text", "") + output.get("data", {}).get("text/plain", "")
-        for cell in notebook.cells
-        if cell.cell_type == "code"
-        for output in cell.outputs
-    ).replace("\N{MINUS SIGN}", "-")
-    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
-    pairs = re.findall(r"\$(-?\d+\.\d+)\\pm(\d+\.\d+)\$", prose)
-    assert len(pairs) > 15
-    # A fall is a change with the other sign.
-    missing = [pair for pair in pairs if not re.search(rf"(?<![\d.])-?{re.escape(' ± '.join(pair).lstrip('-'))}", told)]
-    assert missing == []
-    correlations = [
-        row.split()[-3:] for row in told.splitlines() if row.split()[:1] in (["confidence"], ["overlap"], ["snr"])
+def said(values, digits=2):
+    found = draws.mean(values)
+    return rf"${found.value:.{digits}f}\pm{found.high - found.value:.{digits}f}$"
+
+
+def test_numbers_of_the_text_are_those_of_the_tables(study):
+    """What the chapter says of the small networks, from the study."""
+    text = CHAPTER.read_text(encoding="utf-8").split("**Small networks.**")[1]
+    networks = list(study.networks.values())
+    four = study.difference("digits", "mnist", "cifar10", "pneumonia_mnist")
+    means = {key: network.lost().mean() for key, network in study.networks.items()}
+    cheapest, dearest = min(means, key=means.get), max(means, key=means.get)
+    assert (cheapest, dearest) == (("pneumonia_mnist", "small ViT"), ("cifar10", "random features"))
+    numbers = [said(study.networks[key].lost()) for key in (cheapest, dearest)]
+    numbers += [said(four), said(-study.change()), said(-study.change_at_equal_fit())]
+    for data in ("mnist", "cifar10"):
+        large = study.networks[data, "random features"]
+        numbers += [said(large.fit(1000)), said(large.lost(1000))]
+    for data in ("digits", "mnist"):
+        vit = study.networks[data, "small ViT"]
+        numbers.append(f"{said(vit.lost())} to {said(vit.lost_when_scaled())}")
+    assert [one for one in numbers if one not in text] == []
+    heads = [
+        fraction_of(read_table(f"{data}_{kind}_head"), 200).mean()
+        for data in ("ag_news", "trec")
+        for kind in ("linear", "gentle")
     ]
-    assert {"-0.41", "0.56", "-0.67", "0.15"} <= {value for row in correlations for value in row}
-    assert all(f"${value}$" in prose for value in ("-0.41", "0.56", "-0.67", "0.15"))
+    texts = [study.networks[data, "MiniLM"].lost().mean() for data in ("ag_news", "trec")]
+    assert f"{min(heads):.2f} to {max(heads):.2f} instead of {min(texts):.2f} to {max(texts):.2f}" in text
+    lost = [network.lost().mean() for network in networks]
+    ranks = [
+        spearmanr([network.statistic(what).mean() for network in networks], lost).statistic
+        for what in ("confidence", "overlap", "snr", "dimension")
+    ]
+    told = "${:.2f}$ (confidence), {:.2f} (class overlap), ${:.2f}$ (SNR) and {:.2f} ($d$)".format(*ranks)
+    assert told in text
+    norms = [(n.statistic("snr") * n.statistic("dimension") ** 0.5).mean() for n in networks]
+    dimensions = [n.statistic("dimension").mean() for n in networks]
+    assert 2 < min(norms) < max(norms) < 4
+    assert (round(min(dimensions)), round(max(dimensions))) == (4, 70)
 
 
 @pytest.mark.parametrize("name", ["digits", "trec_equal_confidence", "cifar10_random_features"])
@@ -250,7 +264,7 @@ def test_a_missing_table_is_named_with_the_command_that_makes_it(monkeypatch, na
 
 
 def test_pictures_show_every_network(study):
-    figure, (costs, large, places, reasons) = plt.subplots(1, 4)
+    figure, (costs, large) = plt.subplots(1, 2)
     draw_costs(costs, study, 200)
     shown = [container for container in costs.containers if container.lines[0].get_marker() == "o"]
     assert len(shown) == len(study.networks)
@@ -261,11 +275,6 @@ def test_pictures_show_every_network(study):
     assert (
         len([c for c in large.containers if c.lines[0].get_marker() == "o"]) == 6
     )  # MNIST and CIFAR-10 twice, two sets of texts
-    draw_places(places, study)
-    norm = [n.statistic("snr") * n.statistic("dimension") ** 0.5 for n in study.networks.values()]
-    assert [float(c.lines[0].get_xdata()[0]) for c in places.containers] == pytest.approx([one.mean() for one in norm])
-    draw_reasons(reasons, study, "overlap")
-    assert len(reasons.containers) == len(study.networks)
     plt.close(figure)
 
 

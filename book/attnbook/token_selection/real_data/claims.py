@@ -135,8 +135,8 @@ def order_of_events(study: DigitsStudy, constant: float) -> Evidence:
 @CLAIMS.claim("TS66", wrong=0.5, **_HELD)
 def reach_bounds(study: DigitsStudy, constant: float) -> Evidence:
     """reach bounds the fraction of flipped labels that is memorised
-    the fraction of flipped labels that is memorised is at most the reach of the trained heads plus 0.15, an allowance for the few
-    flipped labels of a run, at every number of trained heads of the page, in at least 95 % of seeds
+    the fraction of flipped labels that is memorised is at most the reach of the trained heads plus 0.15, an allowance for the few flipped
+    labels of a run, at every number of trained heads of the page, in at least 95 % of seeds
     wrong: half the reach"""
     fit = torch.stack([study.held_values("fit_noisy", k)[:, 1, -1] for k in study.free], 1)
     reach = torch.stack([study.held_values("reach", k) for k in study.free], 1)

@@ -1,11 +1,11 @@
-"""Pictures of the seven data sets: what noise costs by size, where the frozen networks lie, what a scaled head changes."""
+"""Pictures of the seven data sets: what noise costs by size, and what decides it."""
 
 from typing import Any
 
 from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.causes import MIXED, WHOLE, Causes
 from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
-from attnbook.token_selection.real_data.sets_study import SETS, Network, SetsStudy, published_fraction
+from attnbook.token_selection.real_data.sets_study import SETS, SetsStudy, published_fraction
 from bookkit.figures import COLOURS
 
 BACKBONE_COLOURS = {"small ViT": "clean", "random features": "noise", "MiniLM": "signal"}
@@ -23,11 +23,6 @@ def _point(axes: Any, x: Estimate | float, y: Estimate | float, colour: str, **s
             bars[name] = [[one.value - one.low], [one.high - one.value]]
     caps = 2.5 if len(bars) == 1 else 0
     axes.errorbar(*values, **bars, color=COLOURS[colour], capsize=caps, elinewidth=1.2, **style)
-
-
-def _network(axes: Any, network: Network, x: Estimate | float, y: Estimate | float, **style: Any) -> None:
-    """A network's point: mark by data set, colour by backbone."""
-    _point(axes, x, y, BACKBONE_COLOURS[network.backbone], fmt=_MARKS[network.data], markersize=6.5, **style)
 
 
 def draw_costs(axes: Any, study: SetsStudy, n: int) -> None:
@@ -51,37 +46,6 @@ def draw_costs(axes: Any, study: SetsStudy, n: int) -> None:
     axes.set_yticks([*rows.values()], [SETS[name] for name in rows])
     axes.set(title=f"$n = {n}$", xlabel="fraction of copying", ylim=(-0.6, len(rows) - 0.4))
     axes.grid(False, axis="y")
-
-
-def draw_places(axes: Any, study: SetsStudy) -> None:
-    """Each frozen network at (|mu| / sigma, d) of its relevant tokens, with 95 % intervals over seeds. Axes are the caller's."""
-    for network in study.networks.values():
-        dimension = network.statistic("dimension")
-        norm = network.statistic("snr") * dimension**0.5
-        _network(axes, network, mean(norm), mean(dimension), zorder=4, label=network.label)
-
-
-def draw_scaled_heads(axes: Any, study: SetsStudy) -> None:
-    """F against the confidence of the frozen head: as trained, and with the head scaled to confidence 1 (joined by a line)."""
-    for network in study.networks.values():
-        before, after = mean(network.lost()), mean(network.lost_when_scaled())
-        confidence = network.statistic("confidence").mean()
-        line = {"color": COLOURS[BACKBONE_COLOURS[network.backbone]], "linewidth": 0.8, "alpha": 0.6}
-        axes.plot([confidence, 1], [before.value, after.value], **line)
-        _network(axes, network, confidence, before, label=network.label)
-        _network(axes, network, 1.0, after, markerfacecolor="white")
-    for border in (BENIGN_BELOW, 1):
-        axes.axhline(border, **_BORDERS)
-    axes.set(xscale="log", xlabel="confidence of the frozen head", ylabel="fraction of copying")
-
-
-def draw_reasons(axes: Any, study: SetsStudy, what: str) -> None:
-    """F with the head scaled to confidence 1 against a statistic of the frozen network, with 95 % intervals over seeds."""
-    for network in study.networks.values():
-        x, y = mean(network.statistic(what)), mean(network.lost_when_scaled())
-        _network(axes, network, x, y, markerfacecolor="white", label=network.label)
-    for border in (BENIGN_BELOW, 1):
-        axes.axhline(border, **_BORDERS)
 
 
 _TOKENS = {WHOLE: "clean", MIXED: "noisy"}  # colours; all numbers of channels have one

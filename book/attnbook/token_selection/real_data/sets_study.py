@@ -90,10 +90,6 @@ class Network(Measured):
     def label(self) -> str:
         return f"{SETS[self.data]}, {self.backbone}"
 
-    def lost_by_linear_head(self, n: int = N) -> np.ndarray:
-        """F of a new linear head on the frozen features, trained on the same labels: (R,)."""
-        return fraction_of_copying(self.table.values("linear_head", n), self.table.noise_levels, classes_of(self.table))
-
     def lost_when_scaled(self) -> np.ndarray:
         """F at n = N with the head scaled to confidence 1: (R,)."""
         return fraction_of(self.scaled, N)

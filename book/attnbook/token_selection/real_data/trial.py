@@ -5,14 +5,14 @@ calls it benign if flipped labels are fitted and the test error is small. The ru
 training, a number of samples n) and asks for both halves: the flipped labels are fitted, and test accuracy is as without them:
 
     fit     the fraction of the flipped labels that the trained network gives, over all eta > 0
-    F       (sum_eta a_0 - a_eta) / (sum_eta eta u), the fraction of copying of page II.7: 0 no accuracy is lost, 1 the noise is copied
+    F       (sum_eta a_0 - a_eta) / (sum_eta eta u), the fraction of copying (`sets_study`): 0 no accuracy is lost, 1 the noise is copied
 
     benign       fit >= 0.9 and F < 1/4            tempered     fit >= 0.9 and 1/4 < F < 3/4
     harmful      fit >= 0.9 and F > 3/4            not decided  else: an interval holds a border, or the flipped labels are not fitted
 
 each for the whole 95 % interval of the number. With a clean-label baseline u < 1/2, less than half-way from chance to no error, nothing is
-decided: such a network is no fair stand-in for a pretrained one. Page II.7 calls a network harmful from F = 1 on; one that copies lies on
-that border and would never be decided, so it is 3/4 here.
+decided: such a network is no fair stand-in for a pretrained one. On the small backbones a network is called harmful from F = 1 on; one that
+copies lies on that border and would never be decided, so it is 3/4 here.
 
 The interval of F counts seeds and test pictures, which all seeds share. Leave out each seed, each picture, and each picture of one seed
 alone (three jackknives); the variance is
@@ -24,6 +24,8 @@ Around their own mean the seeds do not show what they share, so that the sum is 
 at most a fifth of the whole for five seeds, less where a floor is used. The interval is Student's with (R - 1) (V / V_seeds)^2 degrees of
 freedom: only V_seeds rests on few numbers.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -86,6 +88,12 @@ class Trial:
     def fraction(self) -> np.ndarray:
         """F by seed, (R,)."""
         return fraction_of_copying(self.accuracy, self.noise_levels, self.classes)
+
+    def up_to(self, eta: float) -> Trial:
+        """The same with noise levels up to eta."""
+        kept = [level <= eta for level in self.noise_levels]
+        levels = [level for level in self.noise_levels if level <= eta]
+        return Trial(self.hits[:, kept], self.rows, self.fit[:, kept[1:]], levels, self.classes)
 
     def fraction_without(self) -> np.ndarray:
         """F by seed without one of the U pictures that some seed tests, (R, U)."""

@@ -1,6 +1,6 @@
 """Claim TS91: whether any of six data sets, on strong backbones, is benign by the rule of `trial`.
 
-The rule is older than the tables; it was written to II.7 on the day that `trial.FIXED` names. The claim is judged on the stored tables, and
+The rule is older than the tables; it was published on the day that `trial.FIXED` names. The claim is judged on the stored tables, and
 was six, one for each set. It holds if the whole interval of a row lies below a quarter, fails if those of all rows lie above it, and says
 nothing otherwise: with k rows, networks that lie just on the border would be called benign with a probability of at most k / 40.
 """

@@ -1,51 +1,67 @@
-"""Picture of the trial: the fraction of copying of each row with its interval, and the authors' own numbers."""
+"""Pictures of page II.9: what each set costs, and where attention looks."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from attnbook.token_selection.real_data.sets_study import SETS, published_fraction
-from attnbook.token_selection.real_data.trial import COPIED, FITTED, UNHARMED
-from attnbook.token_selection.real_data.trial_study import OURS, Tried
+import numpy as np
+
+from attnbook.draws import mean
+from attnbook.token_selection.real_data.attention_maps import CELLS, Maps
+from attnbook.token_selection.real_data.sets_study import SETS, N, published_fraction
+from attnbook.token_selection.real_data.trial import COPIED, UNHARMED
+from attnbook.token_selection.real_data.trial_study import AUTHORS, OURS, Tried, strong
 from bookkit.figures import COLOURS
 
-_COLOURS = {"small ViT": "clean", "EfficientNet-Lite0": "noise", "MPNet": "signal"}
+WAYS = {OURS: ("our way", "clean", "o"), AUTHORS: ("authors' way", "measured", "D")}
 
 
-def draw_trial(axes: Any, study: Sequence[Tried], *, limits: tuple[float, float] = (-0.3, 1.6)) -> None:
-    """One line a row, set by set: circle, our way of training; diamond, the authors'; hollow, flipped labels not fitted (fit below 0.9).
-
-    Squares: the authors' own runs at eta = 0.2 (`published_fraction`). Intervals are cut at `limits`.
+def draw_sets(axes: Any, study: Sequence[Tried]) -> None:
+    """The fraction of copying at n = N with its interval, set by set, the cheapest first: a network trained in two ways, a new linear head
+    on the same features and labels, and the authors' own runs at eta = 0.2 (`published_fraction`). Marks are named at the first set.
     """
-    y, names, places = 0.0, [], []
-
-    def line(label: str, low: float, value: float, high: float, **style: Any) -> None:
-        nonlocal y
-        names.append(label)
-        places.append(y)
-        axes.plot([max(low, limits[0]), min(high, limits[1])], [y, y], color=style["color"], linewidth=1.2)
-        axes.plot(value, y, markersize=6, **style)
-        y -= 1
-
-    for data in SETS:
-        rows = [one for one in study if one.data == data]
-        if not rows:
-            continue
-        axes.text(limits[0], y, f" {SETS[data]}", va="center", weight="bold")
-        y -= 1
-        for one in rows:
-            found, colour = one.judged.fraction, COLOURS[_COLOURS.get(one.backbone, "noisy")]
-            hollow = "white" if one.judged.fit.low < FITTED else colour
-            style = {"color": colour, "marker": "o" if one.way == OURS else "D", "markerfacecolor": hollow}
-            if found.low > -float("inf"):
-                line(f"{one.backbone}, {one.way}, {one.n}", found.low, found.value, found.high, **style)
-        for n in sorted({one.n for one in rows}):
-            if published := published_fraction(data, n):
-                style = {"color": COLOURS["bound"], "marker": "s", "markerfacecolor": "white"}
-                line(f"published, {n}", published.low, published.value, published.high, **style)
-        y -= 0.5
-    axes.axvspan(limits[0], UNHARMED, color=COLOURS["clean"], alpha=0.07, linewidth=0)
-    for border in (UNHARMED, COPIED):
-        axes.axvline(border, color=COLOURS["theory"], linestyle=":", linewidth=1)
-    axes.set_yticks(places, names, fontsize=8.5)
-    axes.set(xlim=limits, ylim=(y + 0.5, 1), xlabel="fraction of copying")
+    rows = [one for one in strong(study) if one.n == N]
+    ours = sorted((one for one in rows if one.way == OURS), key=lambda one: one.judged.fraction.value)
+    for k, first in enumerate(ours):
+        own = [(*WAYS[one.way], one.judged.fraction) for one in rows if one.data == first.data]
+        marks = [*own, ("new linear head", "noise", "^", mean(first.linear_head()))]
+        if published := published_fraction(first.data, N):
+            marks.append(("published", "bound", "s", published))
+        for place, (name, colour, mark, found) in enumerate(sorted(marks, key=lambda one: one[0] == "new linear head")):
+            y = -k - 0.19 * (place - 1)
+            axes.plot([found.low, found.high], [y, y], color=COLOURS[colour], linewidth=1.6)
+            axes.plot(found.value, y, mark, color=COLOURS[colour], markersize=6)
+            if k == 0:
+                side = (-6, "right") if name == "published" else (6, "left")
+                end = found.low if side[1] == "right" else found.high
+                axes.annotate(name, (end, y), (side[0], -3.5), textcoords="offset points", ha=side[1], fontsize=9.5)
+    axes.axvspan(-0.6, UNHARMED, color=COLOURS["clean"], alpha=0.07, linewidth=0)
+    axes.text(-0.57, 0.62, "benign")
+    axes.axvline(COPIED, color=COLOURS["theory"], linestyle=":", linewidth=1)
+    axes.axvline(1, color=COLOURS["theory"], linewidth=1)
+    axes.text(0.99, 0.62, "copies", ha="right")
+    axes.set_yticks([-k for k in range(len(ours))], [SETS[one.data] for one in ours])
+    axes.set(xlim=(-0.6, 1.6), ylim=(-len(ours) + 0.4, 0.9), xlabel="fraction of copying")
     axes.grid(False, axis="y")
+
+
+def draw_maps(axes: Any, maps: Maps, classes: Sequence[str]) -> None:
+    """Three pictures a row, with dots as large as attention: a clean sample, a flipped one, and this one in its twin."""
+    heads = ("a clean sample", "a flipped sample", "its clean twin")
+    step, low = CELLS + 0.6, CELLS + 2.2
+    for r in range(len(maps.true)):
+        for c, (picture, name) in enumerate(((0, heads[0]), (1, heads[1]), (1, heads[2]))):
+            shown = np.moveaxis(maps.pictures[r, picture], 0, -1) / 255
+            shown = np.broadcast_to(shown, (*shown.shape[:2], 3))
+            left, top = c * step, r * low
+            box = (left, left + CELLS, top + CELLS, top)
+            axes.imshow(0.75 * shown + 0.25, extent=box, interpolation="bilinear")
+            across, down = np.meshgrid(left + 0.5 + np.arange(CELLS), top + 0.5 + np.arange(CELLS))
+            size = 190 * maps.attention[r, c] / maps.attention[r].max()
+            axes.scatter(across, down, size, color=COLOURS["noisy"], alpha=0.75, linewidths=0)
+            given = maps.given[r] if c == 1 else maps.true[r]
+            said = f"label: {classes[given]}\nanswer: {classes[maps.answers[r, c]]}"
+            axes.text(left + CELLS / 2, top + CELLS + 0.15, said, ha="center", va="top", fontsize=8.5)
+            if r == 0:
+                axes.text(left + CELLS / 2, -0.25, name, ha="center", fontsize=10)
+    axes.set(xlim=(-0.1, 2 * step + CELLS + 0.1), ylim=(low * len(maps.true), -1.1))
+    axes.set_axis_off()

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 
+from attnbook.draws import Estimate
 from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.remake import run_cell
-from attnbook.token_selection.real_data.sets_study import SETS
+from attnbook.token_selection.real_data.sets_study import SETS, classes_of, fraction_of_copying
 from attnbook.token_selection.real_data.setups import prepare
 from attnbook.token_selection.real_data.tables import ResultTable, read_table, stored_tables
-from attnbook.token_selection.real_data.trial import FITTED, SEEDS, Judged, judge, trial_of
+from attnbook.token_selection.real_data.trial import FITTED, SEEDS, Judged, judge, trial_of, two_way
 from attnlib.device import one_thread
 
 OURS, AUTHORS = "ours", "authors'"
@@ -38,6 +39,20 @@ class Tried:
         """Mean over seeds of an accuracy of the table without noise, at the last step where it has steps, in per cent."""
         values = self.table.values(what, self.n)
         return 100 * float((values[:, 0, -1] if values.ndim == 3 else values).mean())
+
+    def accuracies(self) -> str:
+        """Means over seeds at the noise levels of the table, in per cent."""
+        return " / ".join(f"{100 * one:.1f}" for one in trial_of(self.table, self.n).accuracy.mean(0))
+
+    def up_to(self, eta: float) -> Estimate:
+        """F of the noise levels up to eta, with the interval of the rule."""
+        trial = trial_of(self.table, self.n).up_to(eta)
+        return two_way(trial.fraction(), trial.fraction_without())
+
+    def linear_head(self) -> np.ndarray:
+        """F by seed of a new linear head on the frozen features, trained on the same labels: (R,)."""
+        accuracy = self.table.values("linear_head", self.n)
+        return fraction_of_copying(accuracy, self.table.noise_levels, classes_of(self.table))
 
     @property
     def seconds(self) -> float:
