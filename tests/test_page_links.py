@@ -21,10 +21,7 @@ ORDER = toc_files(ROOT / "_toc.yml")
 GROUPS = dict(groups(ROOT))
 PATH = GROUPS[settings(ROOT).path]
 # Of these the last sentence leads nowhere in particular: each is about to join another page.
-JOINING = {
-    "token_selection/06_real_data",
-    "token_selection/07_seven_data_sets",
-}
+JOINING = {}
 
 LINK = re.compile(r"\[(?P<text>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)")
 SECTION = "\n## Where to go from here\n\n"

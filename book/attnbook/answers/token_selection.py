@@ -116,7 +116,7 @@ def error_of_a_small_test_set() -> float:
 
 @exercise(
     "09-a-fair-trial/2",
-    "The fraction of copying of the published numbers for BreastMNIST at $n = 200$: 78.4 % without flipped labels, 76.3 % at $\\eta = 0.2$.",
+    "The fraction of copying of the published numbers for BreastMNIST at $n = 200$: 78.4 % without flips, 76.3 % at $\\eta = 0.2$.",
     3,
 )
 def published_fraction_of_two_classes() -> float:
