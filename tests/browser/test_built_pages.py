@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 SETTINGS = re.compile(r"[\w-]+=")
 ELSEWHERE = re.compile(r"[a-z][a-z+.-]*:|//", re.IGNORECASE)
 RAW_TEX = re.compile(r"\\\(|\\\[|\$\$|\\(frac|mu|rho|eta|beta|mathbb|begin)\b")
-ASIDE = ("search.html", "genindex.html")
+ASIDE = ("search.html", "genindex.html", "404.html")
 
 
 @cache

@@ -19,9 +19,8 @@ SAID = re.compile(
     re.DOTALL,
 )
 INDEX = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="Refresh" content="0; url={first}">
 {said}
-<meta http-equiv="Refresh" content="0; url={first}">
 </head><body><p><a href="{first}">{title}</a></p></body></html>
 """
 MISSING = """<!DOCTYPE html>
