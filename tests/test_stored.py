@@ -25,7 +25,7 @@ FILES = sorted(
 )
 ASSETS = sorted(
     f"../{path.relative_to(HOME.parent).as_posix()}"
-    for path in [*(HOME.parent / "assets").glob("*/run.json"), *(HOME.parent / "assets").rglob("data/*.js")]
+    for path in [*(HOME.parent / "assets").glob("story/*.json"), *(HOME.parent / "assets").rglob("data/*.js")]
 )
 
 
