@@ -59,10 +59,6 @@ def test_a_page_is_as_a_page_must_be(page: Page) -> None:
 
 # Parts whose subject a reader can see in 40 lines; IV compares variants of these, VIII proves numbers.
 IN_THE_OPEN = ("single_head/", "token_selection/", "in_context/", "finite_data/", "staircase/", "one_token/")
-# Pages whose open code is still set for the old cap of 25 lines of 100 letters. One that is rewritten leaves the list.
-STILL_FOLDED = {
-    "token_selection/04_heat_map",
-}
 LONGER = {  # two pages in one
     "in_context/07_deeper_and_wider": {"words": 2500},
     "single_head/04_max_margin": {"words": 2500},
@@ -76,12 +72,7 @@ def test_a_page_says_one_thing_and_shows_its_subject(page: Page) -> None:
     notebook = stored(page)
     assert page_checks.one_thing(notebook, **LONGER.get(page.name, {})) == []
     if page.name.startswith(IN_THE_OPEN):
-        faults = page_checks.open_cell(notebook)
-        if page.name not in STILL_FOLDED:
-            assert faults == []
-        else:
-            assert faults, f"take {page.name} out of STILL_FOLDED"
-            assert all("are allowed" in fault or "one statement" in fault for fault in faults)
+        assert page_checks.open_cell(notebook) == []
 
 
 def test_figure_names_are_unique_in_the_book() -> None:
