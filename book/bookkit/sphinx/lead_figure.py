@@ -40,7 +40,7 @@ def show_lead(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     if not docname.startswith("notebooks/") or figure is None or section is None:
         return
     original = next(iter(figure.findall(nodes.image)))
-    kept = {name: original[name] for name in ("uri", "candidates", "alt") if name in original}
+    kept = {name: original[name] for name in ("uri", "candidates", "alt", "width", "height") if name in original}
     address, caption = f"#{figure['ids'][0]}", next(iter(figure.findall(nodes.caption)), nodes.caption())
     more = element("a", "The figure in its place", href=address)
     said = element("figcaption", *first_sentence(caption), " ", more, ".")
