@@ -20,8 +20,6 @@ ADDRESS = settings(ROOT).address
 ORDER = toc_files(ROOT / "_toc.yml")
 GROUPS = dict(groups(ROOT))
 PATH = GROUPS[settings(ROOT).path]
-# Of these the last sentence leads nowhere in particular: each is about to join another page.
-JOINING = {}
 
 LINK = re.compile(r"\[(?P<text>(?:[^\[\]]|\[[^\]]*\])+)\]\((?P<target>[^)\s]+)\)")
 SECTION = "\n## Where to go from here\n\n"
@@ -90,9 +88,9 @@ def test_a_page_says_what_to_read_before_and_ends_with_where_to_go(page: Page) -
     onward = found["Next"][0][1]
     if name in PATH:
         assert onward == PATH[PATH.index(name) + 1]
-    elif page.name not in JOINING:
+    else:
         later = [other for other in ORDER[ORDER.index(name) + 1 :] if other.startswith("notebooks/")]
-        after = {o.rpartition("/")[0]: o for o in reversed(later) if o.removeprefix("notebooks/") not in JOINING}
+        after = {o.rpartition("/")[0]: o for o in reversed(later)}
         own_part = f"notebooks/{page.source.parent.name}"
         assert (
             onward == after[own_part] if own_part in after else onward in after.values() or onward.startswith("book/")
