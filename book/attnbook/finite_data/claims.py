@@ -33,8 +33,7 @@ def few_and_many_prompts(study: Study, constant: float) -> Evidence:
     r"""the limits for few and for many prompts
     the errors of least squares on fresh and on seen tasks, extrapolated to $d=\infty$, are those of the formula for $\tau<1$ at
     $\tau=\frac12$, and $e_\infty+C/(\tau-1)$ at $\tau=2$
-    wrong: the formulas for a new task in each prompt, $\kappa=\infty$; fresh and seen tasks exchanged
-    coarse 3, 4: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: the formulas for a new task in each prompt, $\kappa=\infty$; fresh and seen tasks exchanged"""
     parts = []
     for ladder in study.ladders:
         kappa = ladder.kappa * (constant or 1.0)
@@ -71,8 +70,7 @@ def transition(study: Study, constant: float) -> Evidence:
     0.03), like $\alpha^{-1}$ for $\kappa=2$ (within 0.06), and stays for $\kappa=\frac12$ (exponent within 0.05): at $\alpha=100$ it is
     $1-\kappa$ or up to ten per cent more
     regime: $d=64$, exponents between $\alpha=25$ and $100$
-    wrong: the three exponents exchanged in a circle, and a level of $0.9(1-\kappa)$
-    coarse 2: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: the three exponents exchanged in a circle, and a level of $0.9(1-\kappa)$"""
 
     def exponent(pairs: torch.Tensor) -> float:
         short, long = pairs.mean(0).tolist()
@@ -135,8 +133,7 @@ def pattern_of_one_task(study: Study, constant: float) -> Evidence:
     fitted to prompts of a single task, the step of $\Gamma=(\eta I,0)$ is $\eta=1/(1+\frac1l+q)$, and its error on fresh tasks is
     $1+\rho-\eta$; all of $\Gamma$, fitted to the same prompts, errs by $1.98\pm0.10$ times the error of predicting zero
     regime: $d=16$, $n=20\,d(d+1)$
-    wrong: the step without label noise, $q=1/\alpha$; the pattern and all of $\Gamma$ exchanged
-    coarse 3: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: the step without label noise, $q=1/\alpha$; the pattern and all of $\Gamma$ exchanged"""
     one, zero = study.one_task, study.one_task.law.label_variance
     step = 1 / (1 + 1 / one.law.length + (constant or 1.0) * zero / one.law.alpha)
     pattern, full = (one.pattern, one.full) if constant else (one.full, one.pattern)

@@ -47,8 +47,7 @@ def softmax_is_bayes(study: Study, constant: float) -> Evidence:
     r"""softmax reaches the Bayes risk, linear attention does not
     at the slope $\sqrt\nu$ the mean squared error of softmax attention is the Bayes risk, for $L = 2, 8, 64$; the best weights that are
     linear in the centred scores, which are better than without centring, have the risk of K6: the difference is the exact one ($\nu = 8$)
-    wrong: half the slope; softmax and linear weights exchanged
-    coarse 1: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: half the slope; softmax and linear weights exchanged"""
     softmax, linear = ("softmax", "centred linear") if constant > 0 else ("centred linear", "softmax")
     kind = "softmax at half the slope" if constant == 0.5 else softmax
     laws = [OneTokenLaw(tokens, study.law.strength) for tokens in LADDER]
@@ -204,7 +203,7 @@ def softmax_stays_ahead(study: Study, constant: float) -> Evidence:
     the mean clean risk of the sigmoid is $1.06$, $1.16$ and $1.19$ times that of softmax at $\nu = 4, 16, 64$, and that of linear weights
     $1.06$ and $1.11$ times at $\nu = 4, 16$, each up to $0.04$
     wrong: these ratios are 1.6 times as large
-    coarse 2, 3, 5: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    coarse 3: the spread over twenty seeds; to see half as much would take eighty"""
     best = study.trained[max(study.trained)].best()[:, 0]
     softmax, sigmoid, linear = (best[:, KINDS.index(kind)].T for kind in ("softmax", "sigmoid", "linear"))
     level = LEVEL / 5
@@ -222,8 +221,7 @@ def linear_ahead(study: Study, constant: float) -> Evidence:
     the same training on 40 samples, $\eta = 0.4$ and $\nu = 64$, best stopping: the mean clean risk of linear weights, which do not
     compete, is $0.950 \pm 0.015$ times that of softmax; without flips, on 160 samples, softmax is ahead of the sigmoid by $0.146 \pm
     0.005$ and of linear weights by $0.077 \pm 0.003$
-    wrong: softmax is behind by as much as it is ahead, and the other way round
-    coarse 2: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: softmax is behind by as much as it is ahead, and the other way round"""
     few, clean = (trained.best()[:, 0, :, -1] for trained in (study.trained[min(study.trained)], study.clean))
     softmax, sigmoid, linear = (KINDS.index(kind) for kind in ("softmax", "sigmoid", "linear"))
     heads = (few[:, linear], few[:, softmax]) if constant > 0 else (few[:, softmax], few[:, linear])

@@ -71,8 +71,7 @@ def sigmoid_is_benign(study: MapsStudy, constant: float) -> Evidence:
     below the threshold the sigmoid head ends with a mean $\log_{10}$ clean error of $-2.24 \pm 0.07$, the softmax head with $-0.48 \pm
     0.02$, both with every label fitted in at least 95 % of draws; the least of softmax at three temperatures, sparsemax, entmax and
     linearised softmax has a mean of $-0.71 \pm 0.03$
-    wrong: softmax and sigmoid exchanged, and a label that is not fitted; the six after two steps
-    coarse 1: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: softmax and sigmoid exchanged, and a label that is not fitted; the six after two steps"""
     names, row, level = ("sigmoid", "softmax") if constant else ("softmax", "sigmoid"), -1 if constant else 1, LEVEL / 4
     own, other = (study.at_norm(name, study.low) for name in names)
     fitted = np.minimum(own.train_accuracy[-1], other.train_accuracy[-1])

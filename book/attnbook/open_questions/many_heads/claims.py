@@ -86,8 +86,7 @@ def postponed(study: ManyHeadsStudy, constant: float) -> Evidence:
     r"""below the threshold one head generalises poorly, and four heads postpone it
     $n = 200$, $d = 40000$, $\rho = 16$, $\beta = 5n/d$, from zero, step 2000: the mean $\log_{10}$ clean error of one head is $-0.58 \pm
     0.02$, that of four heads $-4.37 \pm 0.13$
-    wrong: one head and four heads exchanged
-    coarse 2: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: one head and four heads exchanged"""
     one, four = (study.slow[heads][0] for heads in ((1, 4) if constant else (4, 1)))
     return replace(both(_mean_error(one, -0.60, -0.56), _mean_error(four, -4.50, -4.24)), numbers={})
 

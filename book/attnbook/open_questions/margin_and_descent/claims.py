@@ -201,8 +201,7 @@ def step_size_trap(study: MarginStudy, constant: float) -> Evidence:
     r"""a large first step leads into the trap at high SNR
     $\eta = 0.2$, $x = 4$, $n = 200$, $d = 40000$: $\beta = 5n/d$ from zero leaves on average $0.880 \pm 0.015$ of the classes on the
     noise; after 500 steps of $n/5d$ first at least 97 % of them end on the signal
-    wrong: five full steps first, n/5d afterwards: small steps come too late; the two schedules of the claim exchanged
-    coarse 1: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: five full steps first, n/5d afterwards: small steps come too late; the two schedules of the claim exchanged"""
     on_signal = {name: np.asarray(attention > 0.5) for name, (attention, _) in study.schedules.items()}
     full, small = "constant", "n/5d for 500 steps, then full" if constant else "full for 5 steps, then n/5d"
     if constant < 0:

@@ -33,8 +33,7 @@ def preference(study: ClassesStudy, constant: float) -> Evidence:
     r"""K = 5: which samples prefer their signal
     $K = 5$, $n = 200$, $d = 40000$, $\eta = 0.05$: the mean fraction of clean samples for which the sign of $\gamma$ is that of $\kappa -
     1$ ($\kappa = 1$ is $x = 1.01$ here) is $0.93 \pm 0.03$ at $x = 0.8$, $0.92 \pm 0.03$ at $1.25$, and at least $0.98$ at $2$
-    wrong: x = 0.8 and x = 1.25 exchanged; x = 0.8 and x = 2 exchanged
-    coarse 1: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: x = 0.8 and x = 1.25 exchanged; x = 0.8 and x = 2 exchanged"""
     order = {1.0: [0, 1, 2], 0.0: [1, 0, 2], -1.0: [2, 1, 0]}[constant]
     low, middle, high = tensor(study.two_steps[5].preference)[order]
     parts = (
@@ -121,8 +120,7 @@ def late_fates(study: ClassesStudy, constant: float) -> Evidence:
 def cells_return(study: ClassesStudy, constant: float) -> Evidence:
     r"""with more samples two steps are benign under the same label noise
     $n = 800$, $d = n^2$: at $\eta = 0.4$ the mean fraction of benign cells among the 90 is $0.45 \pm 0.02$
-    wrong: the same at n = 200, d = 40000
-    coarse: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: the same at n = 200, d = 40000"""
     evidence = mean_within(tensor(study.benign[800 if constant else 200]), 0.43, 0.47, quantity="mean share of cells")
     return replace(evidence, numbers={"cells": evidence.numbers["measured"]})
 
@@ -132,8 +130,7 @@ def minority(study: ClassesStudy, constant: float) -> Evidence:
     r"""unequal classes: the signal of the minority is given up
     80/20, $\rho = 24$ ($x = 2.2$ and $0.55$), $n = 200$, $d = 40000$: after 1000 steps the mean $\log_{10}$ err is $-87 \pm 3$ for the
     majority and $-1.25 \pm 0.05$ for the minority
-    wrong: the errors after two steps; majority and minority exchanged
-    coarse 1, 2: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: the errors after two steps; majority and minority exchanged"""
     errors = tensor(study.imbalance[1000 if constant else 2])
     if constant < 0:
         errors = errors.flip(1)

@@ -42,8 +42,7 @@ def two_over_pi(study: OptimiserStudy, constant: float) -> Evidence:
     $\frac{2/\pi}{1+(1-2/\pi)q}$ with $q = \rho^2(c_1^2+c_2^2)/|\sum_iy_i\xi_i|^2 \approx \tfrac12 n\,\mathrm{SNR}^2(1-2\eta)^2$: below
     $2/\pi$, and near it at low SNR; for signals with entries $\pm\rho/\sqrt d$ it is $\frac{e^2/(1-e^2)}{q}$ with $2e^2 = e_+^2 + e_-^2$,
     $e_\pm = \mathrm{erf}\,\frac{\rho(c_1\pm c_2)}{\sqrt{2nd}}$
-    wrong: fractions half as large again
-    coarse 1, 4: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: fractions half as large again"""
     parts, level = [], LEVEL / (2 * len(study.signs))
     rooms = {"random": (0.01, "fluctuation of V_k, O(1/d)"), "flat": (0.02, "leading order in n/d")}
     for basis, (room, text) in rooms.items():

@@ -20,8 +20,7 @@ def svm_against_descent(study: TrapStudy, constant: float) -> Evidence:
     r"""in the trap the exact SVM selects the signal and gradient descent does not
     $\eta = 0.2$, $x = 1.3$, $n = 100$, $d = 2\cdot10^5$: the SVM puts on average at least 93 % of the classes on the signal; gradient
     descent, 20000 steps of $4n/d$ after a small-step start, leaves on average $0.780 \pm 0.025$ of them on the noise
-    wrong: SVM and gradient descent exchanged
-    coarse 2: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: SVM and gradient descent exchanged"""
     fates, level = study.same_draws, LEVEL / 2
     svm, descent = (fates.svm, fates.on_signal) if constant else (fates.on_signal, fates.svm)
     parts = (
@@ -67,8 +66,7 @@ def batches_escape(study: TrapStudy, constant: float) -> Evidence:
     r"""mini-batches with large steps leave the trap
     the same law, batches of 20: with $\beta = 5n/d$ on average $0.92 \pm 0.03$ of the classes end on the signal, in at least 95 % of
     draws with every label fitted
-    wrong: the step n/4d, and a label that is not fitted
-    coarse 1: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: the step n/4d, and a label that is not fitted"""
     outcome = study.batches["batches of 20, 5 n/d" if constant else "batches of 20, n/4d"]
     low, high = (1.0, None) if constant else (None, 1 - 1e-9)
     fitted = within(tensor(outcome.train_accuracy), low=low, high=high, quantity="train accuracy", level=LEVEL / 2)
@@ -94,8 +92,7 @@ def first_pass_decides(study: TrapStudy, constant: float) -> Evidence:
     $x = 0.27$: after one epoch in batches of 20 ($10n/d$), 1000 steps of full-batch descent end with a mean $\log_{10}$ clean error of
     $-5.80 \pm 0.25$; with $p$ set back to zero after that epoch, batches end with $-1.38 \pm 0.05$, full-batch descent with $-1.36 \pm
     0.05$
-    wrong: p kept and p set to zero exchanged
-    coarse 1: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: p kept and p set to zero exchanged"""
     level, first, second = LEVEL / 3, *(("", "p set to 0, ") if constant else ("p set to 0, ", ""))
 
     def mean(name: str, low: float, high: float) -> Evidence:

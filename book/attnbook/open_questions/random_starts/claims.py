@@ -57,8 +57,7 @@ def growth_as_predicted(study: RandomStartsStudy, constant: float) -> Evidence:
     r"""the growth of differences, to first order
     starts of norm 0.02, $x$ from $0.35$ to $3.5$ times $x^*$: the growth of the difference between heads' class-mean logits over 1000
     steps, over that of the linearised orthogonal-noise equations, has geometric mean 1 up to 0.05 over the classes of a draw
-    wrong: no growth anywhere
-    coarse: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: no growth anywhere"""
     grown = np.log(study.growth.class_difference[-1] / study.growth.class_difference[0])
     apart = tensor(grown - np.log(study.predicted_growth) if constant else grown)
     bounds = {"low": 0.95, "high": 1.05, "quantity": "measured / predicted"}
@@ -120,7 +119,7 @@ def not_by_direction(study: RandomStartsStudy, constant: float) -> Evidence:
     two directions per class near their threshold, starts of norm 0.3: heads grow apart in each, yet a head that leads in one direction of a
     class neither leads nor trails in the other: mean cosine 0, while differences grow $20.9 \pm 0.7$-fold
     wrong: half of a perfect division, a cosine of -1/2; a growth 4 times as large
-    coarse 2: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    coarse 2: the spread over twenty seeds; to see half as much would take eighty"""
     course = study.directions
     cosine = tensor(across_directions(course, course.steps[-1]))
     none = agrees(cosine, min(constant, 0.0), level=LEVEL / 2)

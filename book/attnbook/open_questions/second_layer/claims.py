@@ -25,7 +25,7 @@ def two_layers(study: LayersStudy, constant: float) -> Evidence:
     $n\,\mathrm{SNR}^2 = 1$, step 300: the mean accuracy on fresh samples with unflipped labels is at least $0.97$ with the layer (W
     frozen, or trained with $10^{-4}\beta$, $10^{-3}\beta$), and the mean clean error without it is $0.222 \pm 0.008$
     wrong: the residual taken away from the noise token; one layer and two exchanged
-    coarse 4: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    coarse 4: the spread over twenty seeds; to see half as much would take eighty"""
     errors = {"frozen": _frozen_error(study, "residual" if constant else "signal sees noise", 1.0, 300)}
     for ratio in (1e-4, 1e-3):
         run = study.trained["residual", ratio, 1.0]
@@ -73,8 +73,7 @@ def carrier(study: LayersStudy, constant: float) -> Evidence:
     r"""the late error is large where the noise token carries no signal
     $n\,\mathrm{SNR}^2 = 1$, last step, W frozen: the least mean accuracy where $Y_\xi$ carries the signal ($c \ge e/3$) is at least $0.97$,
     and the least mean clean error where it does not ($c = 0$) is $0.315 \pm 0.015$
-    wrong: the two one-way masks exchanged
-    coarse 2: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: the two one-way masks exchanged"""
     keep, lose = ["residual", "strong mix", "noise sees signal"], ["one layer", "signal sees noise"]
     if not constant:
         keep[-1], lose[-1] = lose[-1], keep[-1]

@@ -255,8 +255,7 @@ def border_of_theory(study: HeatStudy, constant: float) -> Evidence:
     r"""the orthogonal-noise prediction gives this border
     the mean exponent $e$ of the border $d^* \propto |\mu|^e$, at which the attention of fresh samples on $x_1$ is one half, is that of the
     orthogonal-noise prediction on the same cells, up to 0.15
-    wrong: an exponent 30 % larger
-    coarse: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: an exponent 30 % larger"""
     expected = border_exponents(study.found.plan, study.predicted.attention[..., None], 0.5)[0]
     if math.isnan(expected):
         raise NothingToMeasure("needs three rows in which the mean field crosses one half")
