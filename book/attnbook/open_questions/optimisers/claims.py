@@ -110,7 +110,8 @@ def arcsine_products(study: OptimiserStudy, constant: float) -> Evidence:
     signals in random directions, below and above the threshold, averaged over the steps from the second on: $\Pi v\cdot\Pi v$ and $\Pi
     p\cdot\Pi p$ over $d\beta^2\sum_{s,t}\frac2\pi\arcsin\cos\angle(G_s, G_t) - \sum_k(\cdot)(\cdot)/\rho^2$ are 1 up to $2n/d$, and
     $\Pi v\cdot\Pi p/|\Pi v||\Pi p|$ is its prediction: the slope of one on the other, over draws, steps and signal norms, is 1 up to 0.05
-    wrong: the signals' plane is not taken off: the sum of arcsines alone; inner products twice as large"""
+    wrong: the signals' plane is not taken off: the sum of arcsines alone; inner products twice as large
+    coarse 5: a few draws carry the slope: at four of twenty seeds it is 0.70 to 0.89, at the others 0.94 to 1.05"""
     parts, cosines, factor, level = [], [], constant or 1.0, LEVEL / (2 * len(study.tracks) + 1)
     for track in study.tracks.values():
         allowance = 2 * study.low_law.n / study.low_law.d

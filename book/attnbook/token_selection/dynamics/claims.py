@@ -195,8 +195,7 @@ def dragged_along(study: DynamicsStudy, constant: float) -> Evidence:
     0.007, with the orthogonal-noise prediction (one clean and one flipped sample as $d\to\infty$, with the growth of $p$); then it falls
     to 0.0065 or less, on average, after 1000 steps
     regime: the authors' configuration
-    wrong: 0.7 times that height, at which it does not rise
-    coarse 1: ten seeds have judged it so far; by their spread twenty would see about half as much"""
+    wrong: 0.7 times that height, at which it does not rise"""
     here = study.balanced
     weight = here.trajectory.attention_of("noisy")[..., 0]
     path = mean_field(here.law, study.step_size, weight_scale=here.start.weight_scale, horizon=float(study.steps))
