@@ -86,7 +86,7 @@ def test_keys_reach_everything_on_a_desktop(browser: Browser, address: str) -> N
         walk(page, lambda name: name == "What you have learned")
         page.focus("#pst-page-toc-nav a")
         page.keyboard.press("Enter")
-        assert page.evaluate("location.hash") == "#setting"
+        assert page.evaluate("location.hash") == "#claim-and-setting"
         assert visit.errors == []
 
 
