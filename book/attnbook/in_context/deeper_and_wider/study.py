@@ -178,7 +178,8 @@ def replay(trained: Trained, steps: int) -> tuple[float, int]:
     if last == 0:
         return 0.0, 0
     short = e.replace(steps=last, records=2)
-    again = train_deep(short, trained.spec.law, mask=trained.spec.mask, compiled=False)
+    cooldown = trained.spec.cooldown if last == e.steps else 0.0  # it ends with the whole training
+    again = train_deep(short, trained.spec.law, mask=trained.spec.mask, cooldown=cooldown, compiled=False)
     gaps = [
         (getattr(layer, name)[:, -1] - getattr(trained, name)[:, count, k]).abs().max().item()
         for k, layer in enumerate(again.layers)
