@@ -202,7 +202,7 @@ def folded(cell: NotebookNode) -> bool:
     return bool({"hide-input", "hide-cell"} & set(cell.metadata.get("tags", [])))
 
 
-def one_thing(notebook: NotebookNode, words: int = 2000, claims: int = 12) -> list[str]:
+def one_thing(notebook: NotebookNode, words: int = 2150, claims: int = 12) -> list[str]:
     """So many visible words and claims at most. A formula is one word; code, and what is folded, does not count."""
     found = {"visible words": (visible_words(notebook), words), "claims": (open_claims(notebook), claims)}
     return [f"{number} {what}, {limit} are allowed" for what, (number, limit) in found.items() if number > limit]
