@@ -12,6 +12,8 @@ import math
 import re
 from pathlib import Path
 
+from bookkit.parser import answered
+
 RESULTS = Path(__file__).parent / "results"
 CHAPTER = Path(__file__).parents[1] / "docs" / "kernels.md"
 MARKS = "<!-- measured: python -m benchmarks.report -->", "<!-- end of what was measured -->"
@@ -155,5 +157,11 @@ def written(text: str, found: dict[str, dict]) -> str:
     return f"{before}{first}\n\n{tables}\n{last}{after}"
 
 
+def main() -> None:
+    """Write the tables into the chapter."""
+    text = written(CHAPTER.read_text(encoding="utf-8"), newest(RESULTS, "kernels"))
+    CHAPTER.write_text(text, encoding="utf-8", newline="\n")
+
+
 if __name__ == "__main__":
-    CHAPTER.write_text(written(CHAPTER.read_text(encoding="utf-8"), newest(RESULTS, "kernels")), encoding="utf-8")
+    raise SystemExit(answered("benchmarks.report", main))

@@ -189,6 +189,7 @@ ROOMS_OF = {
     "bookkit.sphinx bookkit.book bookkit.reference bookkit.replication",
     ("rerun",): "bookkit.cli bookkit.pages bookkit.formulas",
     ("figures",): "bookkit.figures",
+    ("margin",): "attnlib.nutshell",  # a file that runs alone, with numpy and scipy
     ("pdf",): "bookkit.pdf",
     ("sweep",): "bookkit.sweeps",
 }

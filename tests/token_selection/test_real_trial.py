@@ -217,7 +217,7 @@ def test_what_the_page_says_of_both_ways_and_of_all_rows(study):
         assert max(one.low for one in found) < min(one.high for one in found)
         lows[data] = [f"{one.low:.3f}" for one in found]
         if data == "pneumonia_mnist":
-            assert f"authors' interval ends at {found[1].high:.2f} and ours at {found[0].high:.2f}" in page
+            assert f"authors' way ends at {found[1].high:.2f} and that of our way at {found[0].high:.2f}" in page
         # what the authors would sign: a new linear head loses more, seed by seed
         own = trial.trial_of(ours.table, 200).fraction()
         assert mean(ours.linear_head() - own).low > 0
