@@ -185,7 +185,9 @@ def test_import_is_light(module: str) -> None:
 # What each room may import at its top, beside the core: extras of pyproject.toml. The longest name counts.
 ROOMS_OF = {
     (): "attnlib attnbook bookkit",
-    ("book",): "attnbook.extensions bookkit.editions bookkit.ledger bookkit.formulas.pages bookkit.light "
+    (
+        "book",
+    ): "attnbook.extensions bookkit.editions bookkit.exercises.pages bookkit.toc bookkit.ledger bookkit.formulas.pages bookkit.light "
     "bookkit.sphinx bookkit.book bookkit.reference bookkit.replication",
     ("rerun",): "bookkit.cli bookkit.pages bookkit.formulas",
     ("figures",): "bookkit.figures",

@@ -79,7 +79,8 @@ INSIDE = {
     ts.outputs, ot.Sample, st.Path, gram_module.join, proved.ProvedOutcome, device.one_thread, device.home,
 }  # fmt: skip
 MODULES_INSIDE = set(
-    "arrays checks divergence extras kernels limits nutshell quadrature single_head._loops single_head.closed_form single_head.model".split()
+    "arrays checks divergence extras kernels limits nutshell quadrature single_head._loops single_head.closed_form"
+    " single_head.model".split()
 )
 
 

@@ -48,8 +48,8 @@ def test_the_nutshell_is_the_package_to_twelve_digits(setting) -> None:
             assert apart(own_v, v[run]) < 1e-12
             if steps == 1:
                 scale = np.abs(own_v).max()  # p_1 is zero
-                assert np.allclose(own_p, 0.0, rtol=0, atol=1e-12 * scale)
-                assert np.allclose(p[run], 0.0, rtol=0, atol=1e-12 * scale)
+                assert own_p == pytest.approx(np.zeros_like(own_p), abs=1e-12 * scale)
+                assert p[run].numpy() == pytest.approx(np.zeros_like(own_p), abs=1e-12 * scale)
             else:
                 assert apart(own_p, p[run]) < 1e-12
             assert apart(nutshell.head(X, own_v, own_p)[2], output[run]) < 1e-12
