@@ -326,18 +326,29 @@ def test_random_sets_are_told_by_their_median_and_the_share_of_benign_ones():
     assert evaluate("two_steps", [("benignOf", {"sets": on_the_edge, "label_noise": 0.2})]) == [1]
 
 
-def test_measured_cells_are_those_of_the_page():
-    """One stored diagram again, at three cells of different rows and columns; the file is what `data` gives."""
+def stored_diagrams() -> dict:
     text = (FOLDER / "two_steps.js").read_text(encoding="utf-8")
-    stored = json.loads(re.sub(r"^.*?\] = |;\n$", "", text))
-    assert text == script("two_steps", stored)
+    return json.loads(re.sub(r"^.*?\] = |;\n$", "", text))
+
+
+def test_the_file_is_what_the_program_writes():
+    stored = stored_diagrams()
+    assert (FOLDER / "two_steps.js").read_text(encoding="utf-8") == script("two_steps", stored)
     assert stored["proved"] == two_steps.proved_cells()
     first = stored["maps"][0]
     assert (first["n"], first["d"], first["label_noise"]) == (200, 40_000, 0.05)
     assert [first["snr"][0], first["snr"][-1]] == [0.006, 1.5]
     assert len(stored["maps"]) == len(two_steps.SETTINGS)
-    small = stored["maps"][-1]
-    rows, columns = np.array([3, 20]), np.array([5, 18, 33])
+
+
+@pytest.mark.parametrize("number", range(len(two_steps.SETTINGS)))
+def test_measured_cells_are_those_of_the_page(number):
+    """Each stored diagram again, at cells of two rows and three neighbouring columns where the error changes most."""
+    stored = stored_diagrams()
+    small = stored["maps"][number]
+    rows = np.array([3, 20])
+    falls = np.abs(np.diff(np.array(small["log10_error"], dtype=float)[rows], axis=1)).sum(0)
+    columns = int(falls[:-1].argmax()) + np.arange(3)
     n, d, eta = small["n"], small["d"], small["label_noise"]
     snr, steps = two_steps.snr_axis(n)[columns], two_steps.STEPS[rows]
     plan = phase_plan(
