@@ -153,7 +153,7 @@ def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
     assert register([RECORD], book, "again", later) == []
     lines = (book / registration.FILE).read_text(encoding="utf-8").splitlines()
     assert lines[2:5] == [' "because": {', '  "2026-11-22": ["first", 0],', '  "2026-11-22-2": ["a sharper bound", 0]']
-    assert lines[7:-2] == [
+    assert lines[7:-3] == [
         f'  "D1": ["{fingerprint(RECORD, book)}", "2026-11-22", "2026-11-22-2"],',
         f'  "D10": ["{fingerprint(other, book)}", "2026-11-22-2"]',
     ]

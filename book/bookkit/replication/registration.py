@@ -219,6 +219,8 @@ def _read(root: Path) -> tuple[dict[str, list[str | int]], dict[str, list[str]]]
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         because = content["because"]
+        if content.pop("seal", None) != counts.sealed(content):
+            raise ValueError("edited by hand")
         if content["format"] != FORMAT or not all(days[-1] in because for days in content["claims"].values()):
             raise ValueError("another format, or a registration without its reason")
         if not all(isinstance(why, str) and type(unseen) is int for why, unseen in because.values()):
@@ -232,7 +234,7 @@ def _read(root: Path) -> tuple[dict[str, list[str | int]], dict[str, list[str]]]
 
 def _write(root: Path, because: dict[str, list[str | int]], claims: dict[str, list[str]]) -> None:
     ordered = {claim: claims[claim] for claim in sorted(claims, key=as_counted)}
+    content: dict[str, Any] = {"format": FORMAT, "because": because, "claims": ordered}
     with written_aside(root / FILE) as temporary:
-        temporary.write_text(
-            one_line_each({"format": FORMAT, "because": because, "claims": ordered}), encoding="utf-8", newline="\n"
-        )
+        text = one_line_each({**content, "seal": counts.sealed(content)})
+        temporary.write_text(text, encoding="utf-8", newline="\n")
