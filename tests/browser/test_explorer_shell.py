@@ -65,6 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "sample_data.js").write_text(script("sample", {"offset": 7.25}), encoding="utf-8")
     for name in ("book.css", "explorers.css"):
         shutil.copy(ROOT / "book" / "assets" / name, made / name)
+    shutil.copytree(ROOT / "book" / "assets" / "fonts", made / "fonts")
     (made / NAME).parent.mkdir(parents=True)
     (made / NAME).write_text(PAGE.format(coming=COMING), encoding="utf-8")
     (made / NAME).with_name("still.png").write_bytes(b64decode(PIXEL))

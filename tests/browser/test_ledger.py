@@ -214,7 +214,7 @@ def test_a_page_says_how_its_own_claims_stand(browser: Browser, address: str, re
     name = "notebooks/single_head/02_two_steps.html"
     own = [record for record in records if record["page"] == name]
     with visited(browser, address, name, PHONE) as visit:
-        strip = visit.page.locator("h1 + .page-claims")
+        strip = visit.page.locator("h1 ~ .page-claims")
         assert strip.locator("summary").inner_text() == counts_sentence(own, "claim checked here")
         strip.locator("summary").click()
         badges = strip.locator("a").evaluate_all("links => links.map(a => [a.textContent.split(' ')[0], a.className])")

@@ -45,8 +45,7 @@ def show_lead(app: Sphinx, doctree: nodes.document, docname: str) -> None:
     more = element("a", "The figure in its place", href=address)
     said = element("figcaption", *first_sentence(caption), " ", more, ".")
     place = next((i for i, child in enumerate(section.children) if not _opens(child)), len(section.children))
-    picture = element("a", nodes.image(**kept), href=address)
-    section.insert(place, element("figure", picture, said, class_="lead-figure screen-only"))
+    section.insert(place, element("figure", nodes.image(**kept), said, class_="lead-figure screen-only"))
 
 
 def first_sentence(caption: nodes.caption) -> list[nodes.Node]:
