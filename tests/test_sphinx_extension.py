@@ -189,7 +189,7 @@ def test_the_book_shows_every_claim_and_says_where_each_page_stands(root: Path) 
     figures = re.findall(r"<figure.*?</figure>", own, flags=re.DOTALL)
     seen = ["".join(w[0] for w in ("lead-figure", 'id="fig-two"', formula) if w in figure) for figure in figures]
     assert seen == ["l<", "", "i<"]
-    assert re.search(r'<a href="#fig-two"><img [^>]*alt="What fig-two shows"', figures[0])
+    assert re.search(r'<figure class="lead-figure screen-only"><img [^>]*alt="What fig-two shows"', figures[0])
     assert re.search(
         r'<figcaption>Of order .*</math></span>\.</span> <a href="#fig-two">The figure in its place</a>', figures[0]
     )
