@@ -160,16 +160,32 @@ def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["{}", "[]", "no JSON", '{"format": 1, "because": {}, "claims": {}}',
-     '{"format": 3, "because": {}, "claims": {"D1": ["abc", "2026-11-22"]}}',
-     '{"format": 3, "because": {"2026-11-22": "why"}, "claims": {"D1": ["abc", "2026-11-22"]}}',
-     '{"format": 3, "because": {"2026-11-22": ["why", 9], "2026-11-23": ["later", 8]}, "claims": {}}',
-     '{"format": 3, "because": {"2026-11-22": ["why", "0"]}, "claims": {"D1": ["abc", "2026-11-22"]}}'],
+    ("content", "told"),
+    [("{}", "because"), ("[]", ""), ("no JSON", ""),
+     ('{"format": 1, "because": {}, "claims": {}}', "another format"),
+     ('{"format": 3, "because": {}, "claims": {"D1": ["abc", "2026-11-22"]}}', "without its reason"),
+     ('{"format": 3, "because": {"2026-11-22": "why"}, "claims": {"D1": ["abc", "2026-11-22"]}}', ""),
+     ('{"format": 3, "because": {"2026-11-22": ["why", 9], "2026-11-23": ["later", 8]}, "claims": {}}', "lies before"),
+     ('{"format": 3, "because": {"2026-11-22": ["why", "0"]}, "claims": {"D1": ["abc", "2026-11-22"]}}', "does not say why")],
 )  # fmt: skip
-def test_a_file_that_is_no_registration_is_refused(book: Path, content: str) -> None:
+def test_a_file_that_is_no_registration_is_refused(book: Path, content: str, told: str) -> None:
+    """For its own reason: what could be sealed is."""
+    if content.startswith("{") and content != "{}":
+        read = json.loads(content)
+        content = json.dumps({**read, "seal": counts.sealed(read)})
     write(book / registration.FILE, content)
-    with pytest.raises(UserError, match="is no registration"):
+    with pytest.raises(UserError, match=f"is no registration: .*{told}"):
+        registered(book)
+
+
+def test_a_first_unseen_seed_that_somebody_lowers_is_refused(book: Path) -> None:
+    register([RECORD], book, "first", date(2026, 11, 22), unseen=42)
+    path = book / registration.FILE
+    text = path.read_text(encoding="utf-8")
+    assert text.count('["first", 42]') == 1
+    assert registered(book)["D1"].unseen == 42
+    path.write_text(text.replace('["first", 42]', '["first", 40]'), encoding="utf-8")
+    with pytest.raises(UserError, match=r"edited by hand: take it back from git, for `.*register` alone writes it"):
         registered(book)
 
 

@@ -109,7 +109,9 @@ def opposite_times(law: SpectrumLaw, number: int, *, draws: int, seed: int) -> t
         key[..., 0] = size
         query = key * torch.tensor([1.0, -1.0])[:number, None]
         start = Heads(torch.zeros(draws, number, dtype=torch.float64), key, query)
-        time = 3.0 * (single_time if number == 1 else pair_time)(law, size)  # one set in twenty takes more than twice
+        time = 3.0 * (single_time if number == 1 else pair_time)(
+            law, size
+        )  # one of 240 sets of prompts took more than twice
         path, _ = train_softmax(law, start, seed, time, prompts=100, every=2)
         found.append(crossing_times(path, law.trace * torch.tensor([1.0, 0.8]))[:, 0])
     return torch.stack(found, dim=1)

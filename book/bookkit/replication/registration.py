@@ -26,6 +26,7 @@ from bookkit.files import one_line_each, written_aside
 from bookkit.ledger.records import page_name, source_line
 from bookkit.pages.catalogue import Page, UserError, one_line
 from bookkit.pages.parameters import page_parameters
+from bookkit.parser import program
 from bookkit.replication import counts
 from bookkit.verdicts import as_counted
 
@@ -220,7 +221,7 @@ def _read(root: Path) -> tuple[dict[str, list[str | int]], dict[str, list[str]]]
         content = json.loads(path.read_text(encoding="utf-8"))
         because = content["because"]
         if content.pop("seal", None) != counts.sealed(content):
-            raise ValueError("edited by hand")
+            raise ValueError(f"edited by hand: take it back from git, for `{program()} register` alone writes it")
         if content["format"] != FORMAT or not all(days[-1] in because for days in content["claims"].values()):
             raise ValueError("another format, or a registration without its reason")
         if not all(isinstance(why, str) and type(unseen) is int for why, unseen in because.values()):
