@@ -113,8 +113,8 @@ def new_linear_head(
     mean, spread = train.mean(0), train.std(0).clamp_min(1e-6)
     train, test = (train - mean) / spread, (test - mean) / spread
     E, N = labels.shape
-    weight = torch.zeros(E, train.shape[1], classes, requires_grad=True)
-    bias = torch.zeros(E, 1, classes, requires_grad=True)
+    weight = train.new_zeros(E, train.shape[1], classes, requires_grad=True)
+    bias = train.new_zeros(E, 1, classes, requires_grad=True)
     optimiser = torch.optim.Adam([weight, bias], lr=0.05, fused=True)
     for _ in range(steps):
         logits = train @ weight + bias
@@ -135,7 +135,7 @@ def _share(hits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def _by_kind(values: torch.Tensor, test_values: torch.Tensor, noisy: torch.Tensor) -> torch.Tensor:
     """(E, n) and (E, M) per-sample values to (E, 3): means over noisy, clean and test samples."""
     kinds = [torch.where(mask, values, 0.0).sum(1) / mask.sum(1) for mask in (noisy, ~noisy)]
-    return torch.stack([*kinds, test_values.mean(1)], 1).double()
+    return torch.stack([*kinds, test_values.mean(1)], 1).double().cpu()
 
 
 def _default_records(steps: int) -> list[int]:
@@ -164,7 +164,7 @@ def noise_study(
     reach_samples: int = 300,
     **schedule: Any,
 ) -> NoiseStudy:
-    """Train query and key of the last layer on n noisy-label samples, every noise level from the same start.
+    """Train query and key of the last layer on n noisy-label samples, every noise level from the same start, where the caches are.
 
     Args:
         train, train_labels: cache and true labels (N,), int64, of the pool from which n samples are drawn without replacement.
@@ -225,7 +225,7 @@ def noise_study(
         observe=observe,
         **schedule,
     )
-    accuracy, fit_noisy, fit_clean, loss = (torch.stack(column, 1) for column in zip(*path, strict=True))
+    accuracy, fit_noisy, fit_clean, loss = (torch.stack(column, 1).cpu() for column in zip(*path, strict=True))
 
     with torch.no_grad():
         attention = layer.attention(trained), test.attention(trained)
@@ -236,7 +236,7 @@ def noise_study(
     linear = torch.full((2, len(levels)), torch.nan, dtype=torch.float64)
     if features is not None:
         fitted, predicted = new_linear_head(features[0][samples], labels, features[1], classes)
-        linear = torch.stack([(predicted == test_labels).double().mean(1), (fitted == labels).double().mean(1)])
+        linear = torch.stack([(predicted == test_labels).double().mean(1), (fitted == labels).double().mean(1)]).cpu()
 
     reach = float("nan")
     if reach_samples:
@@ -253,10 +253,10 @@ def noise_study(
         batch=batch,
         recorded=torch.tensor(marks),
         samples=samples,
-        labels=labels,
-        noisy=noisy,
+        labels=labels.cpu(),
+        noisy=noisy.cpu(),
         test_accuracy=accuracy,
-        hits=hits,
+        hits=hits.cpu(),
         fit_noisy=fit_noisy,
         fit_clean=fit_clean,
         train_loss=loss,

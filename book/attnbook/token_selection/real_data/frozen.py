@@ -106,8 +106,9 @@ class FrozenLastLayer:
         checks.positive_number("scale", scale)
         width, inner = self.tokens.shape[-1], self.values.shape[-1]
         draw = stream(seed, "start", run).standard_normal((2, width, inner))
-        query, key = torch.from_numpy((scale * draw).astype(np.float32)).unsqueeze(1).repeat(1, runs, 1, 1)
-        return QueryKey(query, torch.zeros(runs, inner), key)
+        weights = torch.from_numpy((scale * draw).astype(np.float32)).to(self.tokens.device)
+        query, key = weights.unsqueeze(1).repeat(1, runs, 1, 1)
+        return QueryKey(query, torch.zeros(runs, inner, device=query.device), key)
 
     def scores(self, weights: QueryKey) -> torch.Tensor:
         """Scores of position 0, scaled by 1/sqrt(d_h): (..., N, h, L); -inf where the mask forbids."""

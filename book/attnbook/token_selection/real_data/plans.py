@@ -18,8 +18,8 @@ class Plan:
     a channel (`setups.weakened`); epochs and step size of phase 1. schedule: settings of phase 2 besides step size, steps and batch
     (`noise_study`). For texts: the number of positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's
     pooler (a dense tanh layer, trained with it). data: name of the data set where the plan has a name of its own. confidence: the
-    frozen head's logits are multiplied by one number, so that `setups.head_confidence` is this (0: as phase 1 left them). seeds: how
-    many are stored.
+    frozen head's logits are multiplied by one number, so that `setups.head_confidence` is this (0: as phase 1 left them). noise: the
+    levels eta, from 0. seeds: how many are stored.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class Plan:
     schedule: Mapping[str, Any] = field(default_factory=dict)
     balanced: bool = False
     confidence: float = 0.0
+    noise: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4)
     seeds: int = 5
     max_length: int = 0
     special_tokens: bool = True

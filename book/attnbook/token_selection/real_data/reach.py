@@ -18,7 +18,8 @@ from attnlib.randomness import stream
 def wrong_labels(labels: torch.Tensor, classes: int, *, seed: int = 0, run: int = 2) -> torch.Tensor:
     """Another class for every label, uniformly: (N,) int64. Randomness: stream(seed, "flips", run)."""
     check_labels("labels", labels, len(labels), classes)
-    return (labels + torch.from_numpy(stream(seed, "flips", run).integers(1, classes, len(labels)))) % classes
+    added = torch.from_numpy(stream(seed, "flips", run).integers(1, classes, len(labels)))
+    return (labels + added.to(labels.device)) % classes
 
 
 def reachable(
@@ -31,10 +32,10 @@ def reachable(
     """
     checks.whole_number("steps", steps, at_least=1)
     checks.positive_number("step_size", step_size)
-    scores = torch.zeros(len(layer), layer.heads, layer.tokens.shape[1], dtype=layer.tokens.dtype, requires_grad=True)
+    scores = layer.tokens.new_zeros(len(layer), layer.heads, layer.tokens.shape[1], requires_grad=True)
     forbidden = None if layer.mask is None else ~layer.mask.unsqueeze(1)
     optimiser = torch.optim.Adam([scores], lr=step_size, fused=True)
-    reached = torch.zeros(len(layer), dtype=torch.bool)
+    reached = torch.zeros(len(layer), dtype=torch.bool, device=scores.device)
     for step in range(steps + 1):
         allowed = scores if forbidden is None else scores.masked_fill(forbidden, -torch.inf)
         logits = layer.logits_of(torch.softmax(allowed, -1))

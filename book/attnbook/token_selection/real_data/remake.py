@@ -31,8 +31,6 @@ from attnbook.token_selection.real_data.tables import (
 )
 from bookkit.parser import answered
 
-NOISE_LEVELS = (0.0, 0.1, 0.2, 0.4)
-
 
 def _versions(pretrained: bool) -> dict[str, str]:
     names = ("attnlib", "torch", "numpy", *(("transformers", "tokenizers") if pretrained else ("scikit-learn",)))
@@ -88,7 +86,7 @@ def run_cell(setup: Setup, plan: Plan, n: int, seed: int) -> NoiseStudy:
     steps = plan.steps[n]
     recorded = [step for step in plan.recorded if step < steps]
     return setup.study(
-        n, NOISE_LEVELS, seed=seed, step_size=plan.step_size, steps=steps, batch=plan.batch[n], recorded=recorded,
+        n, plan.noise, seed=seed, step_size=plan.step_size, steps=steps, batch=plan.batch[n], recorded=recorded,
         **plan.schedule,
     )  # fmt: skip
 
@@ -126,12 +124,12 @@ def remake(
         settings = settings_of(name, plan, setup.backbone, setup.rows)
         if done is not None:  # before the work, not after it
             old = {"settings": done.settings, "noise_levels": done.noise_levels}
-            check_settings(old, {"settings": settings, "noise_levels": NOISE_LEVELS}, folder / f"{name}.json")
+            check_settings(old, {"settings": settings, "noise_levels": plan.noise}, folder / f"{name}.json")
         begin = time.process_time()
         study = run_cell(setup, plan, n, seed)
         record = cell_record(study, seconds=time.process_time() - begin) | {"rows_sha256": setup.rows.drawn}
         record |= hits_record(study.hits, setup.rows.test)
-        add_cell(name, settings, NOISE_LEVELS, record, folder)
+        add_cell(name, settings, plan.noise, record, folder)
     return folder / f"{name}.json"
 
 

@@ -42,10 +42,11 @@ def nested_flips(
     levels = check_noise_levels(noise_levels, n)
     draws = stream(seed, "flips", run)
     order = torch.from_numpy(draws.permutation(n))
-    other = (labels + torch.from_numpy(draws.integers(1, classes, n))) % classes
+    other = (labels + torch.from_numpy(draws.integers(1, classes, n)).to(labels.device)) % classes
     rank = torch.empty_like(order)
     rank[order] = torch.arange(n)
     flipped = torch.stack([rank < round(level * n) for level in levels])
+    flipped = flipped.to(labels.device)
     return torch.where(flipped, other, labels), flipped
 
 

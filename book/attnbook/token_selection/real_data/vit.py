@@ -194,15 +194,16 @@ def train_vit(
 ) -> SmallViT:
     """Phase 1: AdamW on clean labels, one-cycle step size, minibatches in the order of stream(seed, "batches", run).
 
-    images: (N, *shape.sample) float32, see `SmallViT`; labels: (N,) int64. Each epoch has N // batch steps (the rest is left out), at
-    least one. Returns the model with frozen parameters. Raises ValueError for images of another size or labels out of range.
+    images: (N, *shape.sample) float32, see `SmallViT`; labels: (N,) int64; it is trained on their device. Each epoch has N // batch
+    steps (the rest is left out), at least one. Returns the model with frozen parameters. Raises ValueError for images of another size or
+    labels out of range.
     """
     checks.tensor("images", images, ("N", *shape.sample))
     checks.whole_number("epochs", epochs, at_least=1)
     checks.whole_number("batch", batch, at_least=1)
     checks.positive_number("step_size", step_size)
     check_labels("labels", labels, len(images), shape.classes)
-    model = SmallViT(shape, seed=seed, run=run)
+    model = SmallViT(shape, seed=seed, run=run).to(images.device)
     per_epoch = max(1, len(images) // batch)
     optimiser = torch.optim.AdamW(model.parameters(), lr=step_size, weight_decay=weight_decay, fused=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, step_size, total_steps=epochs * per_epoch)
