@@ -18,7 +18,7 @@ from attnbook.token_selection.real_data.tables import TABLES
 from attnbook.token_selection.real_data.trial import Trial, judge, two_way
 from attnbook.token_selection.real_data.trial_claims import CLAIMS
 from attnbook.token_selection.real_data.trial_figures import draw_maps, draw_sets
-from attnbook.token_selection.real_data.trial_study import AUTHORS, OURS, strong, trained_here, trial_study
+from attnbook.token_selection.real_data.trial_study import AUTHORS, OURS, RANGE_NAMES, strong, trained_here, trial_study
 from bookkit.claims import Verdict
 from tests.bad_input import refusing_changes
 from tests.house import ROOT
@@ -144,6 +144,22 @@ def test_the_page_says_what_was_fixed():
     assert trial.FIXED in said
     numbers = {trial.FITTED, trial.UNHARMED, trial.COPIED, trial.CLEAR, 0.1, 0.2, 0.4}
     assert {float(number) for number in re.findall(r"0\.\d+", said)} == numbers
+
+
+def test_the_authors_range_is_what_its_rule_says():
+    """Four plans: their levels, seeds that no other table holds, and nothing else new."""
+    assert set(RANGE_NAMES) == {
+        f"{name}_range{way}" for name in ("cifar10_lite0", "ag_news_mpnet") for way in ("", "_authors")
+    }
+    for name in RANGE_NAMES:
+        plan, other = PLANS[name], PLANS[name.replace("_range", "")]
+        assert plan.noise == (0, 0.05, 0.1, 0.2)
+        assert plan.sizes == (200,)
+        seeds = range(plan.first_seed, plan.first_seed + plan.seeds)
+        assert seeds == trial.RANGE_SEEDS
+        assert other.seeds <= seeds[0]
+        assert replace(plan, noise=other.noise, sizes=other.sizes, first_seed=0, seeds=5) == other
+    assert not {row.table.name for row in trial_study()} & set(RANGE_NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ class Plan:
     (`noise_study`). For texts: the number of positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's
     pooler (a dense tanh layer, trained with it). data: name of the data set where the plan has a name of its own. confidence: the
     frozen head's logits are multiplied by one number, so that `setups.head_confidence` is this (0: as phase 1 left them). noise: the
-    levels eta, from 0. seeds: how many are stored.
+    levels eta, from 0. seeds: how many are stored, from `first_seed` on.
     """
 
     kind: str
@@ -41,6 +41,7 @@ class Plan:
     confidence: float = 0.0
     noise: tuple[float, ...] = (0.0, 0.1, 0.2, 0.4)
     seeds: int = 5
+    first_seed: int = 0
     max_length: int = 0
     special_tokens: bool = True
     epochs: int = 30
@@ -164,6 +165,12 @@ for _name, _fixed, _ in _STRONG:
 for _name in _PICTURES:
     PLANS[f"{_name}_authors"] = _as_the_authors(PLANS[_name], _name, 200)
 PLANS["digits_authors"] = _as_the_authors(PLANS["digits"], "digits", 20, 200)
+# The authors' range of noise levels, on seeds that no other table holds: see `trial`.
+for _name in ("cifar10_lite0", "ag_news_mpnet"):
+    for _way in ("", "_authors"):
+        PLANS[f"{_name}_range{_way}"] = replace(
+            PLANS[_name + _way], sizes=(200,), noise=(0.0, 0.05, 0.1, 0.2), first_seed=5, seeds=20
+        )
 # A pretrained ViT, phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer,
 # twice).
 _VIT = replace(_TREC, kind="image", phase1=10_000, pool=1000, test=1000, max_length=0)

@@ -106,7 +106,7 @@ def remake(
     Raises ValueError for an n that the plan has no horizon for, or a stored table with other settings.
     """
     plan = PLANS[name]
-    seeds = range(plan.seeds) if seeds is None else seeds
+    seeds = range(plan.first_seed, plan.first_seed + plan.seeds) if seeds is None else seeds
     sizes = tuple(sizes or plan.sizes)
     for n in sizes:
         if n not in plan.steps or n > plan.pool:

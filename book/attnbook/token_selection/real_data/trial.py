@@ -23,6 +23,19 @@ because what belongs to one picture in one seed is in both of the first (two-way
 Around their own mean the seeds do not show what they share, so that the sum is too small, on average, by (V_pictures - V_both) / (R - 1):
 at most a fifth of the whole for five seeds, less where a floor is used. The interval is Student's with (R - 1) (V / V_seeds)^2 degrees of
 freedom: only V_seeds rests on few numbers.
+
+**The authors' range.** Written on 29 November 2026, before any table of it. In the rule above the level eta = 0.4 has 4/7 of the weight,
+and the authors' code goes up to 0.2. Does the outcome hold in their range? The rule is asked once more, with the same fit, F, u, interval
+and borders, of four rows that are new (`trial_study.range_study`):
+
+    levels 0, 0.05, 0.1, 0.2; n = 200; CIFAR-10 on Lite0 and AG-news on MPNet; our way of training and the authors'; seeds 5 to 24
+
+No stored table holds one of these seeds. Each row gets one of the four words. "benign" says that the poster's theorem describes this row
+in the authors' range, "tempered" or "harmful" that it does not even there, "not decided" that 20 seeds and these test pictures cannot
+tell. All four rows have one word, or it differs by row and each is told. No row is left out, no level is weighed anew, and no seed is
+added after a look. Seeds run in their order. Where the clock stops them, the finished ones are judged, their number is told, and the word
+is provisional until seed 24 is there.
+Known beforehand, from levels 0.1 and 0.2 of seeds 0 to 4: F = .25 and .37 on CIFAR-10, .31 and .31 on AG-news, all not decided.
 """
 
 from __future__ import annotations
@@ -43,6 +56,7 @@ FITTED = 0.9  # fraction of flipped labels from which they count as fitted
 UNHARMED, COPIED = 0.25, 0.75  # fractions of copying: benign below the first, harmful above the second
 CLEAR = 0.5  # accuracy above chance without flipped labels, below which nothing is decided
 SEEDS = 5  # at least
+RANGE_FIXED, RANGE_SEEDS = "29 November 2026", range(5, 25)  # of the authors' range; no table of it existed
 OUTCOMES = ("benign", "tempered", "harmful", "not decided")
 
 

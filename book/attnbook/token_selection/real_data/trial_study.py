@@ -60,6 +60,7 @@ class Tried:
         return sum(cell.seconds for cell in self.table.cells if cell.n == self.n)
 
 
+RANGE_NAMES = tuple(name for name, plan in PLANS.items() if plan.first_seed)
 _FIXED = {"lite0": "EfficientNet-Lite0", "mpnet": "MPNet"}  # by `Plan.fixed`
 
 
@@ -71,9 +72,18 @@ def backbone_of(name: str) -> str:
 
 
 def trial_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
-    """Every table of `folder` (None: of the package) and every n at which the rule can be asked, set by set."""
+    """Every table of `folder` (None: of the package) and every n at which the registered rule can be asked, set by set."""
+    return _tried(folder, [name for name in stored_tables(folder) if name not in RANGE_NAMES])
+
+
+def range_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
+    """The rows of the authors' range (`trial`) that have a table, as `trial_study` gives its rows."""
+    return _tried(folder, [name for name in stored_tables(folder) if name in RANGE_NAMES])
+
+
+def _tried(folder: str | Path | None, names: Sequence[str]) -> tuple[Tried, ...]:
     found = []
-    for name in stored_tables(folder):
+    for name in names:
         table = read_table(name, folder)
         plan, way = PLANS[name], AUTHORS if name.endswith("_authors") else OURS
         for n in table.sizes:
