@@ -115,9 +115,13 @@ def some_weights(layer, runs=3, seed=5):
     return QueryKey(weights.query, torch.arange(runs).unsqueeze(-1) * torch.ones_like(weights.query_bias), weights.key)
 
 
+@pytest.mark.parametrize("class_token", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
-def test_scores_attention_and_mean_by_loops(masked):
+def test_scores_attention_and_mean_by_loops(masked, class_token):
+    """With a class token, the same in all samples, logits take a way of their own."""
     layer = random_layer(masked=masked)
+    if class_token:
+        layer.tokens[:, 0] = layer.tokens[1, 0].clone()
     weights = some_weights(layer)
     attention, logits = layer.attention(weights), layer.logits(weights)
     assert attention.shape == (3, 4, 2, 6)

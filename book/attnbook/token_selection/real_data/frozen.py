@@ -7,7 +7,8 @@ $$ s_l = \frac{(W_K u)\cdot x_l}{\sqrt{d_h}}, \quad u = W_Q^\top x_0 + b_Q, \qqu
    f = \mathrm{finish}\Big(\sum_l a_l V_l,\ \mathrm{residual}\Big). $$
 
 The key's bias adds the same number to every score of a head and drops out of the softmax: it is not kept.
-Only the row of position 0 is needed, so a head costs one vector W_K u per sample, not one key per token.
+Only the row of position 0 is needed, so a head costs one vector W_K u per sample, not one key per token. Where all samples have the
+same x_0, a class token, it is one vector W_K u for all of them, and the scores are one product of matrices.
 Shapes: R runs (leading axes), N samples, L positions, D width, h heads of width d_h. dtype float32 (any floating dtype works).
 """
 
@@ -139,4 +140,16 @@ class FrozenLastLayer:
 
     def logits(self, weights: QueryKey) -> torch.Tensor:
         """Logits (..., N, classes) of the network with these query and key weights."""
-        return self.logits_of(self.attention(weights))
+        if weights.query.ndim != 3 or not (self.tokens[:, 0] == self.tokens[0, 0]).all():
+            return self.logits_of(self.attention(weights))
+        runs, heads, width = len(weights.query), self.heads, self.head_width  # one query for all samples
+        N, L, D = self.tokens.shape
+        query = (self.tokens[0, 0] @ weights.query + weights.query_bias).view(runs, 1, heads, width) * width**-0.5
+        direction = (weights.key.unflatten(-1, (heads, width)) * query).sum(-1).mT.reshape(runs * heads, D)
+        scores = (direction @ self.tokens.reshape(N * L, D).T).view(runs * heads, N, L)
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask, -torch.inf)
+        attention = torch.softmax(scores, -1).view(runs, heads * N, L).transpose(0, 1)
+        values = self.values.unflatten(-1, (heads, width)).permute(2, 0, 1, 3).reshape(heads * N, L, width)
+        attended = (attention @ values).view(heads, N, runs, width).permute(2, 1, 0, 3).reshape(runs, N, -1)
+        return self.finish(attended, self.residual)
