@@ -10,8 +10,9 @@
 
 and which printed numbers lie so near an edge of rounding that their last digit may come out one higher or lower.
 
-Two guards. The file ends with a hash of what it holds, so an edit by hand or a merge is found; whoever also writes the hash anew is not.
-And each tolerance is no wider than reason, amplification and the stored number itself give (`width`): a test asks that of every number.
+Guards. The file ends with a hash of what it holds, so an edit by hand or a merge is found; whoever also writes the hash anew is not.
+Each tolerance is no wider than reason, amplification and the stored number itself give (`width`): a test asks that of every number.
+The widest are listed a second time, in a test; and once a week a page is measured again.
 
 Addresses: ``log10_error`` a named result, ``mu[3]`` an entry of one, ``C8:slope`` a number of a claim's evidence,
 ``C8.measured 0#2`` the third number (they count from 0) in line 0 of a claim's text, ``cell 13 stdout 4#2`` of what a cell prints.
