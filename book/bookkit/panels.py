@@ -1,7 +1,8 @@
 """Where the panels of a figure lie: written into its PNG, so that a narrow screen can have them one below the other.
 
-`png` draws a figure as notebooks store it and adds the places of its panels; `stacked` cuts such a picture up. Where an axis is shared
-and only the first panel has its numbers, these numbers are set beside each panel: they lie in the same rows of pixels.
+`png` draws a figure as notebooks store it and adds the places of its panels and what was drawn (`bookkit.drawn`); `stacked` cuts
+such a picture up. Where an axis is shared and only the first panel has its numbers, these numbers are set beside each panel: they lie
+in the same rows of pixels.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import json
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
+
+from bookkit import drawn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +24,9 @@ GAP = 16  # pixels between panels that are stacked
 
 
 def png(figure: Figure) -> tuple[bytes, dict[str, int]]:
-    """The figure as PNG with the places of its panels, and its width and height on the page."""
+    """The figure as PNG with the places of its panels and what it shows, and its width and height on the page."""
+    from PIL.PngImagePlugin import PngInfo
+
     shown = figure.dpi
     figure.set_dpi(SCALE * shown)  # the layout follows the letters, and these the resolution
     try:
@@ -30,9 +35,14 @@ def png(figure: Figure) -> tuple[bytes, dict[str, int]]:
         for across, down in _panels(figure):
             columns = [[round(figure.dpi * (end - box.x0)) for end in part] for part in across]
             found.append((columns, [[round(figure.dpi * (box.y1 - end)) for end in part] for part in down]))
-        said = {KEY: json.dumps(found)} if found else None
+        said = PngInfo()
+        said.add_text(drawn.KEY, json.dumps(drawn.drawn(figure)), zip=True)
+        if found:
+            said.add_text(KEY, json.dumps(found))
         colours = {"facecolor": figure.get_facecolor(), "edgecolor": figure.get_edgecolor()}
-        figure.canvas.print_figure(file, format="png", dpi=SCALE * shown, bbox_inches=box, metadata=said, **colours)
+        figure.canvas.print_figure(
+            file, format="png", dpi=SCALE * shown, bbox_inches=box, pil_kwargs={"pnginfo": said}, **colours
+        )
     finally:
         figure.set_dpi(shown)
     return file.getvalue(), {"width": round(shown * box.width), "height": round(shown * box.height)}

@@ -8,16 +8,20 @@ Measured (grey from 0 to 1): pages of 12 kinds on other processors and shaken in
 figures drawn by matplotlib 3.10 with FreeType 2.6 in place of 3.11 with 2.14, another layout of all letters, 0.083 at most, where it
 chose the same ticks. Wrong pictures: one curve moved by a tenth of its axis 0.13 (black, in the smallest of nine panels) or 0.21 (in the
 book); the colours of two thin curves exchanged 0.12 (blue and green); 5 bins for 20 0.39; an empty one 0.46; any other of the book 0.50.
+What is smaller is left to `drawn_differences`: a figure's code says what it drew.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from bookkit import drawn
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -42,6 +46,16 @@ def picture_difference(stored: str, fresh: str) -> str:
         return f"stored {old.width} x {old.height} pixels, now {new.width} x {new.height}"
     apart = distance(old, new)
     return f"another picture: {apart:.2f} from the stored one, {ALLOWED} are allowed" if apart > ALLOWED else ""
+
+
+def drawn_differences(stored: str, fresh: str, same: Callable[[str, str], bool]) -> list[str]:
+    """Up to three of the differences in what two pictures say that was drawn (`bookkit.drawn`); `same`: of two texts."""
+    old, new = (drawn.read(image) if (image := _opened(text)) else None for text in (stored, fresh))
+    if old is None and new is None:
+        return []
+    if old is None or new is None:
+        return [f"the {'stored' if old is None else 'new'} one does not say what was drawn"]
+    return list(itertools.islice(drawn.differences(old, new, same), 3))
 
 
 def distance(one: Image, other: Image) -> float:

@@ -10,7 +10,7 @@ constant must not slip through. Integers are counts, and exact; tolerances are f
 - What each rule judged (``parts`` of a claim): a number that is one of the evidence's has its tolerance; any other follows from these,
   so its relative tolerance is ten times that of the loosest of them, and 1e-4 at least.
 - Text that repeats the JSON of its own output (the tables of results and claims): its words. The numbers are those of the JSON.
-- Pictures: coarsely (`pictures`), for how letters are drawn depends on versions.
+- Pictures: coarsely (`pictures`), for how letters are drawn depends on versions; and what their code says that it drew (`drawn`).
 """
 
 import math
@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
-from bookkit.pages.pictures import KINDS, picture_difference
+from bookkit.pages.pictures import KINDS, drawn_differences, picture_difference
 from bookkit.pages.tolerances import FLOOR, NONE, Tolerance, Tolerances, address
 from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
 
@@ -127,6 +127,12 @@ def unit(text: str) -> float:
     return 10.0 ** (int(exponent or 0) - len(digits.partition(".")[2]))
 
 
+def _same_label(stored: str, fresh: str) -> bool:
+    """Whether two texts in a figure agree: same words, and numbers but for one unit of their last digit."""
+    pairs = zip(NUMBER.split(stored)[1::2], NUMBER.split(fresh)[1::2], strict=False)
+    return same_words(stored, fresh) and all(units_apart(*pair) <= 1 for pair in pairs)
+
+
 def same_words(stored: str, fresh: str) -> bool:
     """Whether two texts agree but for the numbers in them."""
     return NUMBER.split(stored)[::2] == NUMBER.split(fresh)[::2]
@@ -211,7 +217,7 @@ def _compare_output(
         if (new := new_data.get(kind)) is None:
             continue
         if kind in KINDS:
-            found = list(filter(None, [picture_difference(old, new)]))
+            found = list(filter(None, [picture_difference(old, new)])) or drawn_differences(old, new, _same_label)
         elif not (isinstance(old, str) and isinstance(new, str)):
             found = json_differences(old, new, tolerances, kind)
         elif repeats:
