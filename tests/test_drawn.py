@@ -31,7 +31,7 @@ def figure(
     colour: str = "measured",
     shift: float = 0.0,
 ):
-    made, axes = plt.subplots(1, 3)
+    made, axes = plt.subplots(1, 3, dpi=60)
     theory(axes[0], X, 1 / X + shift, label=labels[0])
     shown = 1 / X[::4]
     shown[3] *= point
@@ -39,7 +39,7 @@ def figure(
     axes[0].fill_between(X, (1 - band) / X, (1 + band) / X, color="#dddddd")
     axes[0].set(xscale="log", yscale=scale, title=title, ylim=(0.005, 2))
     axes[0].text(10, 0.5, note)
-    axes[0].legend()
+    axes[0].legend(loc="upper right")
     axes[1].bar(["a", "b"], [1.0, height])
     axes[1].scatter([0, 1], [0.5, 0.6 + mark], c=[0.1, 0.9])
     axes[1].set_xticks([0, 1], ["first", "second"])
