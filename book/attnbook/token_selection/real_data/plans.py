@@ -13,8 +13,8 @@ class Plan:
     test set (test None: all of that one). `balanced`: every part has equally many samples of each class; in phase 1 those of a
     class that has too few are repeated (test None: as many as the smallest class allows). steps: horizon by n; batch: minibatch
     by n (None full). `shape` of the small ViT (empty: a pretrained one is needed); `random_features`: settings of
-    `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; `fixed`: it takes those of a pretrained backbone, "lite0"
-    or "mpnet", and `features` of its channels, drawn by seed; `mixed`: noise is added, of so many standard deviations of
+    `RandomFeatures`, whose tokens the small ViT then takes instead of pixels; `fixed`: it takes those of a pretrained backbone, "lite0",
+    "lite2" or "mpnet", and `features` of its channels, drawn by seed; `mixed`: noise is added, of so many standard deviations of
     a channel (`setups.weakened`); epochs and step size of phase 1. schedule: settings of phase 2 besides step size, steps and batch
     (`noise_study`). For texts: the number of positions `max_length`, whether [CLS] is position 0, and whether the head has BERT's
     pooler (a dense tanh layer, trained with it). data: name of the data set where the plan has a name of its own. confidence: the
@@ -165,6 +165,10 @@ for _name, _fixed, _ in _STRONG:
 for _name in _PICTURES:
     PLANS[f"{_name}_authors"] = _as_the_authors(PLANS[_name], _name, 200)
 PLANS["digits_authors"] = _as_the_authors(PLANS["digits"], "digits", 20, 200)
+# A second backbone for pictures: 81 cells of EfficientNet-Lite2.
+for _name in ("cifar10", "mnist"):
+    _own = PLANS[f"{_name}_lite0"]
+    PLANS[f"{_name}_lite2"] = replace(_own, fixed="lite2", shape={**_own.shape, "image": 9}, sizes=(200,))
 # The authors' range of noise levels, on seeds that no other table holds: see `trial`.
 for _name in ("cifar10_lite0", "ag_news_mpnet"):
     for _way in ("", "_authors"):

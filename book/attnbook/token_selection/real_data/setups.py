@@ -22,7 +22,7 @@ from torch.nn import functional
 from attnbook.token_selection.real_data import backbones
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
-from attnbook.token_selection.real_data.lite0 import Lite0Tokens
+from attnbook.token_selection.real_data.lite0 import NETS, LiteTokens
 from attnbook.token_selection.real_data.loaders import RealData, load
 from attnbook.token_selection.real_data.plans import PLANS, Plan
 from attnbook.token_selection.real_data.random_features import RandomFeatures
@@ -256,7 +256,7 @@ def small_vit_setup(
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
     what, sha256 = "small pre-norm vision transformer, trained in phase 1", {}
     if plan.fixed:
-        backbone = Lite0Tokens(cache) if plan.fixed == "lite0" else TextTokens(plan.max_length, cache)
+        backbone = LiteTokens(plan.fixed, cache) if plan.fixed in NETS else TextTokens(plan.max_length, cache)
         what = f"{backbone.what}; one pre-norm transformer layer and head, trained in phase 1"
         sha256 = {f"{plan.fixed}_sha256": backbone.sha256}
     else:

@@ -61,7 +61,8 @@ class Tried:
 
 
 RANGE_NAMES = tuple(name for name, plan in PLANS.items() if plan.first_seed)
-_FIXED = {"lite0": "EfficientNet-Lite0", "mpnet": "MPNet"}  # by `Plan.fixed`
+LITE2_NAMES = tuple(name for name, plan in PLANS.items() if plan.fixed == "lite2")
+_FIXED = {"lite0": "EfficientNet-Lite0", "lite2": "EfficientNet-Lite2", "mpnet": "MPNet"}  # by `Plan.fixed`
 
 
 def backbone_of(name: str) -> str:
@@ -73,12 +74,17 @@ def backbone_of(name: str) -> str:
 
 def trial_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
     """Every table of `folder` (None: of the package) and every n at which the registered rule can be asked, set by set."""
-    return _tried(folder, [name for name in stored_tables(folder) if name not in RANGE_NAMES])
+    return _tried(folder, [name for name in stored_tables(folder) if name not in (*RANGE_NAMES, *LITE2_NAMES)])
 
 
 def range_study(folder: str | Path | None = None) -> tuple[Tried, ...]:
     """The rows of the authors' range (`trial`) that have a table, as `trial_study` gives its rows."""
     return _tried(folder, [name for name in stored_tables(folder) if name in RANGE_NAMES])
+
+
+def second_backbone(folder: str | Path | None = None) -> tuple[Tried, ...]:
+    """The rows of the registered rule on EfficientNet-Lite2 that have a table, as `trial_study` gives its rows."""
+    return _tried(folder, [name for name in stored_tables(folder) if name in LITE2_NAMES])
 
 
 def _tried(folder: str | Path | None, names: Sequence[str]) -> tuple[Tried, ...]:
