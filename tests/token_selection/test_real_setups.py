@@ -155,7 +155,9 @@ def test_plans_of_one_set_use_the_same_samples():
             assert ViTShape(classes=2, **plan.shape).sample == (plan.max_length, text_tokens.WIDTH)
         assert bool(plan.schedule) == name.endswith("_authors")
         if plan.schedule:  # 2000 epochs of batches of 16, the last one smaller
-            assert {n: plan.steps[n] for n in plan.sizes} == {n: {20: 4000, 200: 26_000, 1000: 126_000}[n] for n in plan.sizes}
+            assert {n: plan.steps[n] for n in plan.sizes} == {
+                n: {20: 4000, 200: 26_000, 1000: 126_000}[n] for n in plan.sizes
+            }
 
 
 def two_splits(train=50, test=30):
