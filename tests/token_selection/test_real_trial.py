@@ -1,5 +1,6 @@
 """A fair trial: known worlds get their word and its interval covers; rows from the stored files by plain loops, claims, the picture."""
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -14,11 +15,22 @@ from attnbook.token_selection.real_data import trial
 from attnbook.token_selection.real_data.attention_maps import stored_maps
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.sets_study import SETS, published_fraction
-from attnbook.token_selection.real_data.tables import TABLES
+from attnbook.token_selection.real_data.setups import split_indices
+from attnbook.token_selection.real_data.tables import TABLES, stored_tables
 from attnbook.token_selection.real_data.trial import Trial, judge, two_way
 from attnbook.token_selection.real_data.trial_claims import CLAIMS
 from attnbook.token_selection.real_data.trial_figures import draw_maps, draw_sets
-from attnbook.token_selection.real_data.trial_study import AUTHORS, OURS, RANGE_NAMES, strong, trained_here, trial_study
+from attnbook.token_selection.real_data.trial_study import (
+    AUTHORS,
+    LITE2_NAMES,
+    OURS,
+    RANGE_NAMES,
+    range_study,
+    second_backbone,
+    strong,
+    trained_here,
+    trial_study,
+)
 from bookkit.claims import Verdict
 from tests.bad_input import refusing_changes
 from tests.house import ROOT
@@ -146,6 +158,26 @@ def test_the_page_says_what_was_fixed():
     assert {float(number) for number in re.findall(r"0\.\d+", said)} == numbers
 
 
+@pytest.mark.parametrize("name", [name for name in (*RANGE_NAMES, *LITE2_NAMES) if name in stored_tables()])
+def test_rows_of_a_new_table_are_drawn_again(name):
+    """A cheap part of it, without the files: which rows of phase 1, pool and test set its seeds drew, from the counts alone."""
+    document, plan = json.loads((TABLES / f"{name}.json").read_text("utf-8")), PLANS[name]
+    counts = document["settings"]["rows"]
+    for cell in document["cells"]:
+        drawn = [*split_indices(counts[plan.official], (plan.phase1, plan.pool, plan.test or 0), seed=cell["seed"])]
+        held = counts[plan.test_split or plan.official]
+        if plan.test is None:
+            drawn[2] = np.arange(held)
+        packed = b"".join(np.asarray(part, "<i8").tobytes() for part in drawn)
+        assert cell["rows_sha256"] == hashlib.sha256(packed).hexdigest()
+        tested = np.unpackbits(np.frombuffer(bytes.fromhex(cell["tested"]), np.uint8))
+        assert np.flatnonzero(tested).tolist() == drawn[2].tolist()
+        right = [
+            np.unpackbits(np.frombuffer(bytes.fromhex(own), np.uint8)).sum() / len(drawn[2]) for own in cell["hits"]
+        ]
+        assert right == pytest.approx([path[-1] for path in cell["test_accuracy"]], abs=6e-6)
+
+
 def test_the_authors_range_is_what_its_rule_says():
     """Four plans: their levels, seeds that no other table holds, and nothing else new."""
     assert set(RANGE_NAMES) == {
@@ -169,15 +201,16 @@ def study():
 
 def test_fractions_fits_and_accuracies_come_from_the_files(study):
     """F, fit and the clean accuracy of each row again, from the single numbers of the JSON files."""
-    for row in study:
+    for row in (*study, *range_study(), *second_backbone()):
+        eta = row.table.noise_levels[1:]
         cells = [
             c for c in json.loads((TABLES / f"{row.table.name}.json").read_text("utf-8"))["cells"] if c["n"] == row.n
         ]
         classes, fractions = {"digits": 10, "mnist": 10, "cifar10": 10, "trec": 6, "ag_news": 4}.get(row.data, 2), []
         for cell in cells:
             clean, *noisy = (path[-1] for path in cell["test_accuracy"])
-            fractions.append((3 * clean - sum(noisy)) / (0.7 * (clean - (1 - clean) / (classes - 1))))
-        fit = [(c["fit_noisy"][1][-1] + 2 * c["fit_noisy"][2][-1] + 4 * c["fit_noisy"][3][-1]) / 7 for c in cells]
+            fractions.append((3 * clean - sum(noisy)) / (sum(eta) * (clean - (1 - clean) / (classes - 1))))
+        fit = [sum(e * path[-1] for e, path in zip(eta, c["fit_noisy"][1:], strict=True)) / sum(eta) for c in cells]
         if np.isfinite(row.judged.fraction.value):
             assert row.judged.fraction.value == pytest.approx(np.mean(fractions), abs=1e-4), row.label
         assert row.judged.fit.value == pytest.approx(np.mean(fit), abs=1e-4)
@@ -185,6 +218,13 @@ def test_fractions_fits_and_accuracies_come_from_the_files(study):
         assert row.percent("head_only") == pytest.approx(100 * np.mean([c["head_only"] for c in cells]))
         assert row.seconds == pytest.approx(sum(c["seconds"] for c in cells))
         assert (row.way == AUTHORS) == (PLANS[row.table.name].batch[row.n] == 16)
+        told = row.told()
+        assert told["seeds"] == len(cells)
+        right = [100 * np.mean([c["test_accuracy"][e][-1] for c in cells]) for e in range(4)]
+        assert list(told["accuracy"].values()) == pytest.approx(right, abs=1e-3)
+        if row.judged.outcome == "tempered":
+            assert 0.25 < told["F"][1] < told["F"][0] < told["F"][2] < 0.75
+            assert np.mean(fit) > 0.9
 
 
 @pytest.mark.parametrize("name", ["cifar10_lite0", "mnist_lite0", "ag_news_mpnet", "trec_mpnet"])

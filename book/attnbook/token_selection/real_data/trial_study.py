@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,16 @@ class Tried:
         """F by seed of a new linear head on the frozen features, trained on the same labels: (R,)."""
         accuracy = self.table.values("linear_head", self.n)
         return fraction_of_copying(accuracy, self.table.noise_levels, classes_of(self.table))
+
+    def told(self) -> dict[str, Any]:
+        """What was tried, the word, F with its interval, fit, per cent right at each eta, and F of a new linear head: plain values."""
+        found, right = self.judged.fraction, trial_of(self.table, self.n).accuracy.mean(0)
+        return {
+            "set": self.data, "backbone": self.backbone, "way": self.way, "n": self.n, "seeds": len(self.table.seeds(self.n)),
+            "outcome": self.judged.outcome, "because": self.judged.because, "F": (found.value, found.low, found.high),
+            "fit": self.judged.fit.value, "accuracy": dict(zip(self.table.noise_levels, (100 * right).tolist(), strict=True)),
+            "linear_head": float(self.linear_head().mean()),
+        }  # fmt: skip
 
     @property
     def seconds(self) -> float:
