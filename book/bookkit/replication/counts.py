@@ -1,7 +1,9 @@
 """What became of each claim at fresh seeds, and the table of it that a book keeps: book/replication.json.
 
 The table holds what was seen at each seed, one letter a verdict and the few numbers that each rule needs; every count and every verdict
-of all draws together is made of these when it is asked for. So a count cannot be edited, and the whole has a checksum.
+of all draws together is made of these when it is asked for. So a count cannot be edited, and the whole has a checksum. Whoever computes
+that anew meets tests: a verdict's letters follow from the numbers beside them; of controls only letters are kept, so those that were not
+told apart are listed in a test too; and a page that the table's hash draws is judged again.
 
 A verdict that differs from the expected one is *unexpected*. The rules say how many of these chance alone would make
 (`bookkit.rules`): their false alarms, added over claims and seeds. More than that, and some claim is not true as it stands.
