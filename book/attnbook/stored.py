@@ -30,7 +30,7 @@ MAKERS = {
     "token_selection/real_data/effective.json": "python -m attnbook.token_selection.real_data.effective SET ...",
     "token_selection/real_data/tables/attention_maps.npz": "python -m attnbook.token_selection.real_data.attention_maps",
     "token_selection/real_data/tables/digits_study.npz": "python -m attnbook.token_selection.real_data.digits",
-    "token_selection/real_data/": "python -m attnbook.token_selection.real_data.remake {}",
+    "token_selection/real_data/": "attnlib real {}",
 }
 _read: dict[str, str] = {}
 _one_at_a_time = threading.Lock()

@@ -8,7 +8,7 @@ import torch
 
 from attnbook.token_selection.real_data import digits, experiment
 from attnbook.token_selection.real_data.digits import digits_study, hold_heads
-from attnbook.token_selection.real_data.experiment import new_linear_head, noise_study, verdict, verdict_range
+from attnbook.token_selection.real_data.experiment import new_linear_head, noise_study, verdict
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.selection import nested_flips, train_selection
 from attnbook.token_selection.real_data.setups import prepare
@@ -134,12 +134,6 @@ def test_peak_and_memorisation_by_hand(study):
 )
 def test_verdict_words(fit, lost, word):
     assert verdict(fit, lost) == word
-
-
-def test_a_verdict_near_a_border_names_both_sides():
-    assert verdict_range(0.9, 0.85, 0.07) == "tempered"
-    assert verdict_range(0.9, 0.85, 0.08) == "tempered to harmful"
-    assert verdict_range(0.9, 0.9, 0.56) == "benign to harmful"
 
 
 def test_a_new_linear_head_interpolates_what_can_be_separated_and_then_stops():

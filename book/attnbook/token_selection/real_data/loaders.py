@@ -6,6 +6,7 @@ it. A set is never replaced by another one, and a file that is there but damaged
 """
 
 import hashlib
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -135,13 +136,32 @@ def _read_mnist(folder: Path) -> Found:
             yield split, formats.read_idx(pair[0], axes=3), formats.read_idx(pair[1], axes=1), pair
 
 
-def _read_npz(*names: str, splits: tuple[str, ...] = ("train", "val", "test")) -> Callable[[Path], Found]:
+def _read_npz(classes: int, *names: str, splits: tuple[str, ...] = ("train", "val", "test")) -> Callable[[Path], Found]:
     def read(folder: Path) -> Found:
         for path in [folder / name for name in names if (folder / name).is_file()][:1]:
             for split in splits:
-                yield split, *formats.read_npz(path, split), [path]
+                x, y = formats.read_npz(path, split)
+                if split == "train" and len(np.unique(y)) != classes:
+                    problem = f"{len(np.unique(y))} classes, not {classes}"
+                    raise formats.FormatError(
+                        path, problem, "another data set: for pictures of your own, attnlib real FOLDER"
+                    )
+                yield split, x, y, [path]
 
     return read
+
+
+def _read_cifar10(folder: Path) -> Found:
+    for path in (folder / "cifar-10-batches-py", folder / "cifar-10-python.tar.gz"):
+        if path.exists():
+            for split, names in (("train", [f"data_batch_{k}" for k in range(1, 6)]), ("test", ["test_batch"])):
+                yield (
+                    split,
+                    *formats.read_cifar10(path, *names),
+                    [path / name for name in names] if path.is_dir() else [path],
+                )
+            return
+    yield from _read_npz(10, "cifar10.npz", "cifar10_part.npz", splits=("train", "test"))(folder)
 
 
 def _read_texts(reader: Callable[[Path], tuple], **files: str) -> Callable[[Path], Found]:
@@ -212,15 +232,15 @@ DATA_SETS = {
     ),
     "cifar10": DataSet(
         _CIFAR10, (32, 32, 3), _torchvision("CIFAR10"), "torchvision", "uoft-cs/cifar10",
-        "cifar10.npz", _read_npz("cifar10.npz", "cifar10_part.npz", splits=("train", "test")),
+        "cifar-10-python.tar.gz, its folder cifar-10-batches-py or cifar10.npz", _read_cifar10,
     ),
     "pneumonia_mnist": DataSet(
         ("normal", "pneumonia"), (28, 28), _medmnist("PneumoniaMNIST"), "medmnist", _MEDMNIST,
-        "pneumoniamnist.npz", _read_npz("pneumoniamnist.npz"), shared="medmnist",
+        "pneumoniamnist.npz", _read_npz(2, "pneumoniamnist.npz"), shared="medmnist",
     ),
     "breast_mnist": DataSet(
         ("malignant", "normal or benign"), (28, 28), _medmnist("BreastMNIST"), "medmnist", _MEDMNIST,
-        "breastmnist.npz", _read_npz("breastmnist.npz"), shared="medmnist",
+        "breastmnist.npz", _read_npz(2, "breastmnist.npz"), shared="medmnist",
     ),
     "ag_news": DataSet(
         _AG_NEWS, (), _datasets("fancyzhx/ag_news", "label", _AG_NEWS), "datasets", "fancyzhx/ag_news",
@@ -248,14 +268,22 @@ def _from_folder(name: str, data_set: DataSet, root: Path) -> list[tuple]:
 
 def _from_library(name: str, data_set: DataSet) -> list[tuple]:
     other = f", or put {data_set.files} into FOLDER/{name} and set ATTNLIB_DATA=FOLDER" if data_set.read else ""
+    does, advice = f"{data_set.library} does not start", f"python -m pip install --upgrade torch {data_set.library}"
     try:
         with extra("real"):
+            if data_set.read:  # it may be there and not fit the torch beside it
+                importlib.import_module(data_set.library)
+            does, advice = f"{name} was not given by {data_set.library}", "connect once"
             return list(data_set.fetch())
-    except (OSError, ValueError, RuntimeError, LookupError) as error:  # offline, no such set, other columns: all seen
-        reason = str(error).splitlines()[:1] or [type(error).__name__]
-        raise DataSetNotFound(
-            f"{name} was not given by {data_set.library} ({reason[0]}): connect once{other}"
-        ) from error
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+        LookupError,
+        AttributeError,
+    ) as error:  # offline, other columns: all seen
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise DataSetNotFound(f"{does} ({reason[0]}): {advice}{other}") from error
 
 
 def load(name: str, folder: str | Path | None = None) -> RealData:

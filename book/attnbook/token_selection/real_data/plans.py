@@ -1,6 +1,6 @@
 """The experiments: sizes of the parts, backbone, optimiser and horizon of each data set, by name."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,6 +49,11 @@ class Plan:
     pooler: bool = True
     test_split: str = ""
     data: str = ""
+
+    @property
+    def all_seeds(self) -> range:
+        """Those that are stored."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
 
 _SHAPE = {"image": 28, "patch": 7, "width": 64, "heads": 8, "layers": 2, "hidden": 128}  # of the small ViT
@@ -151,7 +156,7 @@ def _as_the_authors(plan: Plan, name: str, *sizes: int) -> Plan:
     of 16, torch's own start of a linear layer, whose weights have this standard deviation (theirs are uniform, ours normal; their gradients
     are cut at norm 1, ours are not)."""
     steps = {n: 2000 * -(-n // 16) for n in sizes}
-    start = (3 * plan.shape["width"]) ** -0.5
+    start = (3 * plan.shape.get("width", 768)) ** -0.5  # 768: of ViT-B and BERT-base
     return replace(
         plan, data=name, sizes=sizes, step_size=5e-5, steps=steps, batch=dict.fromkeys(steps, 16),
         schedule={"warmup": 0, "final_fraction": 0.0, "drop_last": False, "start_scale": start},
@@ -178,9 +183,13 @@ for _name in ("cifar10_lite0", "ag_news_mpnet"):
 # A pretrained ViT, phase 1 as large as the authors'; test sets cut to what fits in memory (a ViT-B image is 0.6 MB at the last layer,
 # twice).
 _VIT = replace(_TREC, kind="image", phase1=10_000, pool=1000, test=1000, max_length=0)
+PLANS["mnist_pretrained"] = replace(_VIT, data="mnist")
 PLANS["cifar10_pretrained"] = replace(_VIT, data="cifar10")
 PLANS["pneumonia_mnist_pretrained"] = replace(_VIT, data="pneumonia_mnist", phase1=3000, test=None)
 PLANS["breast_mnist_pretrained"] = replace(_VIT, data="breast_mnist", phase1=200, pool=300, test=None, sizes=(20, 200))
+for _name in (*_PICTURES, *_TEXTS):  # their texts have no [CLS]
+    _own = PLANS.get(f"{_name}_pretrained") or replace(PLANS[_name], special_tokens=False)
+    PLANS[f"{_name}_pretrained_authors"] = _as_the_authors(_own, _name, *_own.sizes)
 # The same samples with a tenth of the step, and with a linear head: how much of the harm is the optimiser's or the head's.
 for _name in ("ag_news", "trec"):
     PLANS[f"{_name}_linear_head"] = replace(PLANS[_name], data=_name, pooler=False)
@@ -213,3 +222,26 @@ for _name in _PICTURES:
                 _own, shape={**_own.shape, "width": 128, "heads": 16, "features": _features}, mixed=1.5 * ("noise" in _weak),
                 confidence=_confidence, sizes=(200,), seeds=5, step_size=1e-3, steps={200: 500}, batch={200: None},
             )  # fmt: skip
+
+
+def own_pictures(template: Plan, pictures: int, sizes: Sequence[int] = (200,)) -> Plan:
+    """A plan for pictures of one's own: that of `template`, with parts of this many pictures.
+
+    A quarter of the pictures, at most 2500, is the test set; a quarter, at most 1500, the pool of phase 2; the rest, at most 6000, is
+    phase 1, which takes 500 steps or more. Raises ValueError for an n above the pool.
+    """
+    test, pool = min(pictures // 4, 2500), min(pictures // 4, 1500)
+    if max(sizes) > pool:
+        raise ValueError(
+            f"n must be at most the pool, a quarter of the pictures, {pool} of {pictures}; got {max(sizes)}: take a smaller --n, or "
+            f"{4 * max(sizes)} pictures"
+        )
+    phase1 = min(pictures - test - pool, 6000)
+    every = sorted({*template.steps, *sizes})
+    like = {n: min((k for k in template.steps if k >= n), default=max(template.steps)) for n in every}
+    own = replace(
+        template, data="", official="all", test_split="", balanced=False, phase1=phase1, pool=pool, test=test, sizes=tuple(sizes),
+        steps={n: template.steps[k] for n, k in like.items()}, batch={n: template.batch[k] for n, k in like.items()},
+        epochs=max(template.epochs, -(-500 // max(1, phase1 // 64))),
+    )  # fmt: skip
+    return replace(_as_the_authors(own, "", *every), sizes=own.sizes) if template.schedule else own

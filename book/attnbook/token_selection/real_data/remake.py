@@ -1,10 +1,5 @@
-"""Make the stored tables again: ``python -m attnbook.token_selection.real_data.remake SET [--seeds 0 1 ...] [--n 20 200 ...]``.
+"""The runs of one plan, cell by cell, into one table; an interrupted run goes on where it stopped. The command is in `door`."""
 
-Every finished (seed, n) is written at once; a run that was interrupted goes on where it stopped. Seed by seed: phase 1 of a
-seed is trained once for all its n.
-"""
-
-import argparse
 import datetime
 import importlib.metadata
 import platform
@@ -17,19 +12,20 @@ import torch
 
 from attnbook.token_selection.real_data.backbones import progress_bar
 from attnbook.token_selection.real_data.experiment import NoiseStudy
-from attnbook.token_selection.real_data.loaders import DATA_SETS, told
+from attnbook.token_selection.real_data.loaders import DATA_SETS, RealData, load
 from attnbook.token_selection.real_data.plans import PLANS, Plan
+from attnbook.token_selection.real_data.selection import check_noise_levels
 from attnbook.token_selection.real_data.setups import Rows, Setup, prepare
 from attnbook.token_selection.real_data.tables import (
     TABLES,
+    ResultTable,
     add_cell,
     cell_record,
     check_settings,
     hits_record,
     read_table,
-    stored_tables,
 )
-from bookkit.parser import answered
+from attnlib import checks
 
 
 def _versions(pretrained: bool) -> dict[str, str]:
@@ -43,7 +39,7 @@ def _versions(pretrained: bool) -> dict[str, str]:
     return found
 
 
-def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) -> dict[str, Any]:
+def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows, data: RealData) -> dict[str, Any]:
     """What a stored table says about how it was measured: plain values, no paths."""
     phase2 = {
         "trained": "query weight and bias and key weight of the last layer, from normal weights of s.d. 0.02, bias zero",
@@ -61,13 +57,12 @@ def settings_of(name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows) 
         parts["test_split"] = plan.test_split
     if plan.balanced:
         parts["balanced"] = "equally many samples of each class"
-    pretrained = "weights_sha256" in backbone
+    pretrained, known = "weights_sha256" in backbone, DATA_SETS.get(plan.data or name)
     return {
-        "command": f"python -m attnbook.token_selection.real_data.remake {name}"
-        + (" --encoder FOLDER --encoder-name NAME" if pretrained else ""),
+        "command": f"attnlib real {name if known else 'FOLDER'}" + (" --backbone MODEL" if pretrained else ""),
         "date": datetime.date.today().isoformat(),
         "versions": _versions(plan.kind == "text" or pretrained),
-        "data": DATA_SETS[plan.data or name].recorded,
+        **({"data": known.recorded} if known else {"data": data.name, "class_names": list(data.class_names)}),
         "official_split": plan.official,
         "rows": rows.counts,
         "sha256": rows.files,
@@ -91,76 +86,68 @@ def run_cell(setup: Setup, plan: Plan, n: int, seed: int) -> NoiseStudy:
     )  # fmt: skip
 
 
+def _checked(
+    name: str, plan: Plan, backbone: Mapping[str, Any], rows: Rows, data: RealData, device: Any, out: Path
+) -> dict:
+    """The settings of a run, which must be those of the file that is there."""
+    own = settings_of(name, plan, backbone, rows, data)
+    if str(device) != "cpu":
+        own["device"] = f"{torch.device(device).type}, float32"
+    if out.is_file():
+        done = read_table(out.stem, out.parent)
+        old = {"name": done.name, "settings": done.settings, "noise_levels": done.noise_levels}
+        check_settings(old, {"name": name, "settings": own, "noise_levels": plan.noise}, out)
+    return own
+
+
+def left_to_do(
+    name: str, plan: Plan, data: RealData, seeds: Sequence[int], sizes: Sequence[int], out: Path, device: Any = "cpu"
+) -> list[tuple[int, int]]:
+    """The (seed, n) that a table does not hold yet. Raises ValueError for what cannot be run, or for a file with other settings."""
+    for n in sizes:
+        if n not in plan.steps or n > plan.pool:
+            raise ValueError(f"n must be one of {', '.join(map(str, plan.steps))} for {name}; got {n}")
+        check_noise_levels(plan.noise, n)
+    seeds = [checks.whole_number("seed", seed, at_least=0) for seed in seeds]
+    done = read_table(out.stem, out.parent) if out.is_file() else None
+    finished = {(cell.seed, cell.n) for cell in done.cells} if done else set()
+    todo = [(seed, n) for seed in seeds for n in sizes if (seed, n) not in finished]
+    if done and todo:
+        _checked(name, plan, done.settings["backbone"], Rows.of(data, plan, seeds[0]), data, device, out)
+    return todo
+
+
 def remake(
     name: str,
     *,
+    plan: Plan | None = None,
+    data: RealData | str | Path | None = None,
     seeds: Sequence[int] | None = None,
     sizes: Sequence[int] | None = None,
-    folder: str | Path | None = None,
+    out: Path | None = None,
     progress: bool = False,
+    device: Any = "cpu",
     **options: Any,
-) -> Path:
-    """Run every (seed, n) cell of a data set that is not stored yet, and return the table's path.
+) -> ResultTable:
+    """Run every (seed, n) cell of a plan that its table does not hold yet, and return the table.
 
-    seeds: None takes those of the plan. folder: where the table is written; None: inside the package. options: see `prepare`.
-    Raises ValueError for an n that the plan has no horizon for, or a stored table with other settings.
+    plan: None takes that of `PLANS`. data, device, options: see `prepare`. seeds, sizes: None takes those of the plan. out: the table's
+    file; None: that of the package. Each finished cell is written at once; phase 1 of a seed is trained once for all its n.
+    Raises as `left_to_do`.
     """
-    plan = PLANS[name]
-    seeds = range(plan.first_seed, plan.first_seed + plan.seeds) if seeds is None else seeds
-    sizes = tuple(sizes or plan.sizes)
-    for n in sizes:
-        if n not in plan.steps or n > plan.pool:
-            raise ValueError(f"n must be one of {', '.join(map(str, plan.sizes))} for {name}; got {n}")
-    folder = Path(folder or TABLES)
-    done = read_table(name, folder) if name in stored_tables(folder) else None
-    finished = {(cell.n, cell.seed) for cell in done.cells} if done else set()
-    todo = [(seed, n) for seed in seeds for n in sizes if (n, seed) not in finished]
+    plan, out = plan or PLANS[name], out or TABLES / f"{name}.json"
+    found = data if isinstance(data, RealData) else load(plan.data or name, data)
+    seeds = plan.all_seeds if seeds is None else seeds
+    todo = left_to_do(name, plan, found, seeds, sizes or plan.sizes, out, device)
     prepared: dict[int, Setup] = {}  # of the seed at work
     for seed, n in progress_bar(todo, name, progress):
         if seed not in prepared:
             prepared.clear()  # frees the last seed's caches first
-            prepared[seed] = prepare(name, seed, plan=plan, progress=progress, **options)
+            prepared[seed] = prepare(name, seed, plan=plan, data=found, progress=progress, device=device, **options)
         setup = prepared[seed]
-        settings = settings_of(name, plan, setup.backbone, setup.rows)
-        if done is not None:  # before the work, not after it
-            old = {"settings": done.settings, "noise_levels": done.noise_levels}
-            check_settings(old, {"settings": settings, "noise_levels": plan.noise}, folder / f"{name}.json")
+        settings = _checked(name, plan, setup.backbone, setup.rows, found, device, out)  # before the work, not after it
         begin = time.process_time()
         study = run_cell(setup, plan, n, seed)
         record = cell_record(study, seconds=time.process_time() - begin) | {"rows_sha256": setup.rows.drawn}
-        record |= hits_record(study.hits, setup.rows.test)
-        add_cell(name, settings, plan.noise, record, folder)
-    return folder / f"{name}.json"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit codes are those of `told`."""
-    parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.remake", description=__doc__)
-    parser.add_argument("name", choices=tuple(PLANS), metavar="SET", help=", ".join(PLANS))
-    parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="default: those of the set's plan")
-    parser.add_argument("--n", type=int, nargs="+", dest="sizes", metavar="N", help="default: all of the set's sizes")
-    parser.add_argument("--encoder", metavar="FOLDER", help="folder or hub name of a pretrained ViT or BERT-like model")
-    parser.add_argument("--encoder-name", default="", metavar="NAME", help="what the table calls it")
-    parser.add_argument(
-        "--data", metavar="FOLDER", help="of published files; default: $ATTNLIB_DATA, else through a library"
-    )
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where encoded texts and pictures are kept")
-    parser.add_argument("--out", type=Path, dest="folder", metavar="FOLDER", help="default: the package's own tables")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, default 1")
-    options = vars(parser.parse_args(arguments))
-    torch.set_num_threads(max(1, options.pop("threads")))
-    torch.set_flush_denormal(True)  # a saturated softmax has gradients below 1e-38, which take twice the time
-
-    def work() -> None:
-        path = remake(**options, progress=True)
-        table = read_table(path.stem, path.parent)
-        for n in table.sizes:
-            mean, spread = table.final("test_accuracy", n)
-            shown = "  ".join(f"{100 * m:5.1f} +- {100 * s:.1f}" for m, s in zip(mean, spread, strict=True))
-            print(f"{table.name} n={n} ({len(table.seeds(n))} seeds), eta {table.noise_levels}: {shown}")
-
-    return told("remake", work)
-
-
-if __name__ == "__main__":
-    raise SystemExit(answered("remake", main))
+        add_cell(out, name, settings, plan.noise, record | hits_record(study.hits, setup.rows.test))
+    return read_table(out.stem, out.parent)

@@ -109,6 +109,8 @@ class Network(Measured):
 
 def classes_of(table: ResultTable) -> int:
     """Number of classes of a table's data set."""
+    if table.name not in PLANS:  # pictures of one's own
+        return len(table.settings["class_names"])
     return len(DATA_SETS[PLANS[table.name].data or table.name].class_names)
 
 
@@ -197,8 +199,9 @@ def sets_study() -> SetsStudy:
     names = {(data, end): data + end for data, ends in kinds.items() for end in ends}
     needed = [name + end for name in names.values() for end in ("", "_equal_confidence")]
     if missing := [name for name in needed if name not in stored]:
-        command = f"python -m attnbook.token_selection.real_data.remake {missing[0]}"
-        raise FileNotFoundError(f"no stored table of {', '.join(missing)}: make the first with {command}")
+        raise FileNotFoundError(
+            f"no stored table of {', '.join(missing)}: make the first with attnlib real {missing[0]}"
+        )
     for (data, end), name in names.items():
         key = data, BACKBONES[end] if len(kinds[data]) > 1 else "MiniLM"
         tables = read_table(name), read_table(f"{name}_equal_confidence")

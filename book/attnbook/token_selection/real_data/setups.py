@@ -21,6 +21,7 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data import backbones
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
+from attnbook.token_selection.real_data.fixed_tokens import KeptTokens
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.lite0 import NETS, LiteTokens
 from attnbook.token_selection.real_data.loaders import RealData, load
@@ -198,15 +199,16 @@ def prepare(
     seed: int,
     *,
     plan: Plan | None = None,
-    data: str | Path | None = None,
+    data: RealData | str | Path | None = None,
     encoder: str | Path | None = None,
     **options: Any,
 ) -> Setup:
     """Load a data set, divide it, train phase 1, cache the last layer's input for pool and test, and scale the head by the plan.
 
     name: a key of `PLANS`. encoder: folder or hub name of a pretrained ViT or BERT-like model, needed for texts and for images
-    whose plan has no small ViT, used for any set it is given for. data: folder of published files, see `load`.
-    options: `encoder_name`, what a stored table calls the encoder; `cache`, folder of encoded texts and pictures; `progress`, bars or none.
+    whose plan has no small ViT, used for any set it is given for. data: what was loaded, or a folder of published files, see `load`.
+    options: `encoder_name`, what a stored table calls the encoder; `cache`, folder of encoded texts and pictures; `progress`, bars or none;
+    `device`, where phase 1 is trained and the caches lie, float32.
 
     Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
     """
@@ -216,7 +218,7 @@ def prepare(
             f"encoder must be given for {name}: the folder of a pretrained model, or its name on the hub (the paper's is "
             f"{backbones.BACKBONES[plan.kind]!r})"
         )
-    found = load(plan.data or name, data)
+    found = data if isinstance(data, RealData) else load(plan.data or name, data)
     if encoder:
         made = pretrained_setup(found, plan, seed, encoder, **options)
     else:
@@ -247,16 +249,27 @@ def weakened(
     return tokens + (mixed * tokens.float().std((0, 1)) * torch.from_numpy(drawn)[place]).half()
 
 
+def fixed_backbone(plan: Plan, cache: str | Path | None = None) -> KeptTokens:
+    """The pretrained backbone that a plan names in `fixed`. Raises as `Packaged.paths` does."""
+    return LiteTokens(plan.fixed, cache) if plan.fixed in NETS else TextTokens(plan.max_length, cache)
+
+
 @torch.no_grad()
 def small_vit_setup(
-    data: RealData, plan: Plan, seed: int, *, cache: str | Path | None = None, progress: bool = False
+    data: RealData,
+    plan: Plan,
+    seed: int,
+    *,
+    cache: str | Path | None = None,
+    progress: bool = False,
+    device: str | torch.device = "cpu",
 ) -> Setup:
     """`Setup` of one seed on the plan's own small ViT; arguments as in `prepare`."""
     shape = ViTShape(classes=data.classes, **plan.shape)
     phase1, pool, (held_split, held) = parts_of(data, plan, seed)
     what, sha256 = "small pre-norm vision transformer, trained in phase 1", {}
     if plan.fixed:
-        backbone = LiteTokens(plan.fixed, cache) if plan.fixed in NETS else TextTokens(plan.max_length, cache)
+        backbone = fixed_backbone(plan, cache)
         what = f"{backbone.what}; one pre-norm transformer layer and head, trained in phase 1"
         sha256 = {f"{plan.fixed}_sha256": backbone.sha256}
     else:
@@ -269,14 +282,14 @@ def small_vit_setup(
         what = "random Fourier features of windows, fixed, and one pre-norm transformer layer, trained in phase 1"
 
     def part(split: str, rows: np.ndarray, run: int) -> tuple[torch.Tensor, torch.Tensor]:
-        labels = torch.from_numpy(data.split(split).y[rows])
+        labels = torch.from_numpy(data.split(split).y[rows]).to(device)
         if plan.fixed:
             tokens = backbone.transform(data.split(split).x, rows, progress=progress)
-            return weakened(tokens, rows, shape.features, plan.mixed, seed=seed, run=run), labels
+            return weakened(tokens, rows, shape.features, plan.mixed, seed=seed, run=run).to(device), labels
         chosen = pixels[split][rows]
         if plan.random_features:
-            return random.transform(chosen), labels
-        return torch.from_numpy(chosen[:, 0] if shape.channels == 1 else chosen), labels
+            return random.transform(chosen).to(device), labels
+        return torch.from_numpy(chosen[:, 0] if shape.channels == 1 else chosen).to(device), labels
 
     with torch.enable_grad():
         model = train_vit(
@@ -332,13 +345,14 @@ def _text_encoding(data: RealData, plan: Plan, folder: Path, cache: str | Path |
 
 
 def _image_encoding(data: RealData, model: nn.Module, folder: Path, batch: int = 16) -> Encode:
-    processor = backbones.load_image_processor(folder)
+    processor, device = backbones.load_image_processor(folder), next(model.parameters()).device
 
     def encode(split: str, rows: np.ndarray) -> tuple[torch.Tensor, None]:
         images = data.split(split).x
         chunks = np.array_split(rows, -(-len(rows) // batch))
         hidden = [
-            backbones.last_layer_input(model, {"pixel_values": processed(processor, images[chunk])}) for chunk in chunks
+            backbones.last_layer_input(model, {"pixel_values": processed(processor, images[chunk]).to(device)})
+            for chunk in chunks
         ]
         return torch.cat(hidden), None
 
@@ -355,12 +369,13 @@ def pretrained_setup(
     encoder_name: str = "",
     cache: str | Path | None = None,
     progress: bool = False,
+    device: str | torch.device = "cpu",
 ) -> Setup:
     """`Setup` of one seed on a pretrained model (folder or hub name); arguments as in `prepare`."""
     folder = backbones.local_copy(encoder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(stream(seed, "start", 2).integers(2**31)))  # the fresh classifier's weights
-        model = backbones.load_classifier(data.kind, data.classes, folder)
+        model = backbones.load_classifier(data.kind, data.classes, folder).to(device)
     if not plan.pooler:
         backbones.remove_pooler(model)
     if data.kind == "text":
@@ -370,16 +385,17 @@ def pretrained_setup(
     own = backbones.last_layer(model).query_key()
 
     def layer(split: str, rows: np.ndarray) -> tuple[FrozenLastLayer, torch.Tensor, torch.Tensor]:
-        frozen = backbones.frozen_last_layer(model, *encode(split, rows))
+        hidden, mask = encode(split, rows)
+        frozen = backbones.frozen_last_layer(model, hidden.to(device), None if mask is None else mask.to(device))
         features = frozen.finish.features(frozen.attended(frozen.attention(own)), frozen.residual)
-        return frozen, features, torch.from_numpy(data.split(split).y[rows])
+        return frozen, features, torch.from_numpy(data.split(split).y[rows]).to(device)
 
     phase1, pool, test = parts_of(data, plan, seed)
     chunks = backbones.progress_bar(np.array_split(phase1, -(-len(phase1) // 512)), "phase 1", progress)
     known = torch.cat([layer(plan.official, rows)[1] for rows in chunks])
     finish = backbones.Finish(model)
     head = nn.Sequential(finish.pooler, finish.head)
-    labels = torch.from_numpy(data.split(plan.official).y[phase1])
+    labels = torch.from_numpy(data.split(plan.official).y[phase1]).to(device)
     with torch.enable_grad():
         train_head(head, known, labels, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size)
     pool_layer, pool_features, pool_labels = layer(plan.official, pool)

@@ -171,7 +171,7 @@ def read_table(name: str, folder: str | Path | None = None) -> ResultTable:
     if not path.is_file():
         raise FileNotFoundError(
             f"no stored table {name!r}: stored are {', '.join(stored_tables(folder)) or 'none'}; "
-            f"make it with python -m attnbook.token_selection.real_data.remake {name}"
+            f"make it with attnlib real {name}"
         )
     document = _load(path)
     levels, cells = tuple(document["noise_levels"]), []
@@ -200,18 +200,13 @@ def read_table(name: str, folder: str | Path | None = None) -> ResultTable:
 
 
 def add_cell(
-    name: str,
-    settings: Mapping[str, Any],
-    noise_levels: tuple[float, ...],
-    record: Mapping[str, Any],
-    folder: str | Path | None = None,
+    path: Path, name: str, settings: Mapping[str, Any], noise_levels: tuple[float, ...], record: Mapping[str, Any]
 ) -> Path:
     """Write one finished cell; the file is replaced as a whole. A cell of the same (seed, n) is replaced too.
 
     Raises ValueError when the file was measured with other settings (versions and date are kept from the first cell and may
     differ).
     """
-    path = Path(folder or TABLES) / f"{name}.json"
     document = {"name": name, "settings": dict(settings), "noise_levels": list(noise_levels), "cells": []}
     if path.is_file():
         old = _load(path)
@@ -230,12 +225,13 @@ def add_cell(
 def check_settings(old: Mapping[str, Any], new: Mapping[str, Any], path: Path) -> None:
     """Raises ValueError, naming the settings that differ, unless two tables may share a file."""
     a, b = (
-        json.loads(json.dumps({**table["settings"], "noise_levels": table["noise_levels"]})) for table in (old, new)
+        json.loads(json.dumps({**table["settings"], **{key: table[key] for key in ("name", "noise_levels")}}))
+        for table in (old, new)
     )
     differ = [key for key in sorted(a | b) if key not in ("versions", "date", "command") and a.get(key) != b.get(key)]
     if differ:
         raise ValueError(
-            f"{path} was measured with other settings ({', '.join(differ)}): delete it, or write to another folder"
+            f"{path} was measured with other settings ({', '.join(differ)}): delete it, or write to another file by -o"
         )
 
 
