@@ -144,8 +144,11 @@ class FrozenLastLayer:
             return self.logits_of(self.attention(weights))
         runs, heads, width = len(weights.query), self.heads, self.head_width  # one query for all samples
         N, L, D = self.tokens.shape
-        query = (self.tokens[0, 0] @ weights.query + weights.query_bias).view(runs, 1, heads, width) * width**-0.5
-        direction = (weights.key.unflatten(-1, (heads, width)) * query).sum(-1).mT.reshape(runs * heads, D)
+        query = (self.tokens[0, 0] @ weights.query + weights.query_bias).unsqueeze(-1) * width**-0.5
+        own = torch.eye(heads, dtype=query.dtype, device=query.device).repeat_interleave(
+            width, 0
+        )  # a head reads its own part
+        direction = (weights.key @ (query * own)).mT.reshape(runs * heads, D)
         scores = (direction @ self.tokens.reshape(N * L, D).T).view(runs * heads, N, L)
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
