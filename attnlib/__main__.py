@@ -3,6 +3,11 @@
 import sys
 from importlib.metadata import entry_points
 
+from attnlib.extras import how_to_install
+
 if __name__ == "__main__":
-    (command,) = entry_points(group="console_scripts", name="attnlib")
-    sys.exit(command.load()())
+    try:
+        command = next(iter(entry_points(group="console_scripts", name="attnlib"))).load()
+    except (StopIteration, ModuleNotFoundError):  # attnlib alone, without the book
+        sys.exit(f"attnlib: error: the commands come with the book's packages: {how_to_install('rerun')}")
+    sys.exit(command())

@@ -1,7 +1,9 @@
 """What is missing is named together with the extra that brings it."""
 
 import re
+import runpy
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import numpy as np
@@ -45,3 +47,11 @@ def test_a_bar_counts_cells_and_no_bar_imports_nothing(monkeypatch: pytest.Monke
     with progress_bar(False, 3, "map") as bar:
         bar.update(2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_attnlib_alone_says_how_its_commands_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = EntryPoint("attnlib", "no_such_package:main", "console_scripts")
+    for found in ([], [alone]):
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda found=found, **_: found)
+        with pytest.raises(SystemExit, match=r"attnlib: error: the commands come with .*attnlib\[rerun\] @ git"):
+            runpy.run_module("attnlib", run_name="__main__")

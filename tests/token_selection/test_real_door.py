@@ -196,7 +196,10 @@ def test_what_cannot_be_done_is_said_in_one_line(harm, more, message, folder, ti
         (["nothing"], "'nothing' is neither a folder nor one of digits, mnist"),
         (["trec"], "--backbone must name a pretrained model for trec.*'bert-base-uncased'.*, or trec --backbone mpnet"),
         (["digits", "--backbone", "lite0"], "--backbone must be one of random_features for digits"),
-        (["mnist", "--backbone", "random_features", "--authors"], "--authors must go with one of"),
+        (
+            ["mnist", "--backbone", "random_features", "--authors"],
+            "--authors must go with a pretrained backbone for mnist; got random_features",
+        ),
         (["digits", "--n", "30"], "n must be one of 20, 100, 200 for digits; got 30"),
     ],
 )

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from attnbook.files import require_writable
 from attnbook.token_selection.real_data import backbones, trial
-from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.lite0 import NETS
 from attnbook.token_selection.real_data.loaders import DATA_SETS, RealData, load, told
 from attnbook.token_selection.real_data.pictures import load_pictures
@@ -47,18 +47,14 @@ def plan_of(what: str, backbone: str | None, authors: bool) -> tuple[str, str | 
     }
     encoder = backbone if backbone not in known and backbone and ("/" in backbone or Path(backbone).is_dir()) else None
     if backbone and not encoder and backbone not in known:
-        raise ValueError(
-            f"--backbone must be one of {', '.join(known) or 'none'} for {what}, or the folder or hub name (with a /) of a pretrained ViT "
-            f"or BERT; got {backbone!r}"
-        )
+        model = "the folder or hub name (with a /) of a pretrained ViT or BERT"
+        raise ValueError(f"--backbone must be one of {', '.join(known)} for {what}, or {model}; got {backbone!r}")
     name = known.get(backbone or "", base)
     if encoder and f"{base}_pretrained{'_authors' * authors}" in PLANS:
         name = f"{base}_pretrained"
     name += "_authors" * authors
     if name not in PLANS:
-        raise ValueError(
-            f"--authors must go with one of {', '.join(known)} or a pretrained model for {what}; got {backbone}"
-        )
+        raise ValueError(f"--authors must go with a pretrained backbone for {what}; got {backbone}")
     return name, encoder
 
 
@@ -75,11 +71,9 @@ def estimate(
 
     Raises what a backbone raises that is not there.
     """
-    seeds, n, few = (
-        len({seed for seed, _ in todo}),
-        max(64, *(size for _, size in todo)),
-        torch.arange(64) % data.classes,
-    )
+    seeds, sizes = len({seed for seed, _ in todo}), {size for _, size in todo}
+    n = max(64, *sizes)
+    labels = (torch.arange(n) % data.classes).to(device)
     splits = [data.split(name).x for name in {plan.official, *filter(None, plan.test_split.split("+"))}]
     features = first = 0.0
     if encoder:
@@ -101,36 +95,32 @@ def estimate(
                     features = missing * _seconds(lambda: backbone.compute(splits[0][:4])) / 4
         shape = ViTShape(classes=data.classes, **plan.shape)
         tokens = torch.rand(n, *shape.sample, device=device)
-        train = functools.partial(train_vit, tokens[:64], few.to(device), shape)
+        train = functools.partial(train_vit, tokens[:64], labels[:64], shape)
         model = train(epochs=1)  # the first step is slower
         first = seeds * plan.epochs * plan.phase1 / 64 * _seconds(lambda: train(epochs=4)) / 4
         layer = model.freeze(tokens)
-    each = {size: _step(layer.subset(torch.arange(size)), plan, data.classes) for size in {size for _, size in todo}}
-    steps = sum(plan.steps[size] * each[size] for _, size in todo)
-    return {"features": features, "phase 1": first, "phase 2": _BESIDES * steps}
 
+    def step(size: int) -> float:
+        part, wanted = layer.subset(torch.arange(size)), labels[:size].expand(len(plan.noise), size)
+        start = part.start(runs=len(wanted))
+        work = functools.partial(train_selection, part, wanted, start, batch=plan.batch[size])
+        work(steps=1)  # the first is slower
+        return _seconds(lambda: work(steps=3)) / 3
 
-def _step(layer: FrozenLastLayer, plan: Plan, classes: int) -> float:
-    """Seconds of a step of phase 2 on all samples of `layer`."""
-    size, runs = len(layer), len(plan.noise)
-    labels = (torch.arange(size) % classes).to(layer.tokens.device).expand(runs, size)
-    work = functools.partial(train_selection, layer, labels, layer.start(runs=runs), batch=plan.batch[size])
-    work(steps=1)  # the first is slower
-    return _seconds(lambda: work(steps=3)) / 3
+    each = {size: plan.steps[size] * step(size) for size in sizes}
+    return {"features": features, "phase 1": first, "phase 2": _BESIDES * sum(each[size] for _, size in todo)}
 
 
 def shown(table: ResultTable, n: int) -> str:
     """What a table found at one n: accuracies, fit, F of attention and of a new linear head, interval and outcome by the rule."""
     levels, classes = table.noise_levels, classes_of(table)
-    paths = {name: table.values(what, n) for name, what in (("accuracy, %", "test_accuracy"), ("fit, %", "fit_noisy"))}
-    rows = {name: values[..., -1].mean(0) for name, values in paths.items()}
-    rows["linear head, %"] = table.values("linear_head", n).mean(0)
     lines = [f"n = {n}, {len(table.seeds(n))} seeds".ljust(20) + "".join(f"{f'eta {eta:g}':>9}" for eta in levels)]
-    for name, values in rows.items():
-        lines.append(name.ljust(20) + "".join("        -" if np.isnan(v) else f"{100 * v:9.1f}" for v in values))
-    accuracy, head = paths["accuracy, %"][..., -1], table.values("linear_head", n)
+    for name, what in (("accuracy", "test_accuracy"), ("fit", "fit_noisy"), ("linear head", "linear_head")):
+        values = 100 * table.final(what, n)[0]
+        lines.append(f"{name}, %".ljust(20) + "".join("        -" if np.isnan(v) else f"{v:9.1f}" for v in values))
+    found = table.values("test_accuracy", n)[..., -1], table.values("linear_head", n)
     with np.errstate(divide="ignore", invalid="ignore"):  # without meaning at the accuracy of a guess
-        own, linear = (float(fraction_of_copying(one, levels, classes).mean()) for one in (accuracy, head))
+        own, linear = (float(fraction_of_copying(one, levels, classes).mean()) for one in found)
     if len(table.seeds(n)) < trial.SEEDS:
         said = f"{own:.2f}, no interval: the rule asks for {trial.SEEDS} seeds (--seeds 0 1 2 3 4)"
     else:
@@ -143,27 +133,18 @@ def shown(table: ResultTable, n: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; exit codes are those of `told`."""
     parser = Parser(prog="attnlib real", description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "what", metavar="FOLDER|SET", help=f"a folder of pictures, a subfolder a class; or {', '.join(DATA_SETS)}"
-    )
-    parser.add_argument(
-        "--backbone", metavar="B", help=f"{', '.join(FIXED)}, or a pretrained model's folder or hub name"
-    )
+    sets = ", ".join(DATA_SETS)
+    parser.add_argument("what", metavar="FOLDER|SET", help=f"pictures, a subfolder for each class; or one of {sets}")
+    parser.add_argument("--backbone", metavar="B", help=f"{', '.join(FIXED)}, or folder or hub name of a model")
     parser.add_argument("--authors", action="store_true", help="train as the authors' code does")
     parser.add_argument("--seeds", type=int, nargs="+", metavar="SEED", help="default: those of the plan")
-    parser.add_argument(
-        "--n", type=int, nargs="+", metavar="N", help="training samples; default: the plan's, 200 for a folder"
-    )
-    parser.add_argument("--noise", type=float, nargs="+", metavar="ETA", help="from 0; default: 0 0.1 0.2 0.4")
-    parser.add_argument(
-        "-o", dest="out", type=Path, metavar="FILE", help="the table, .json; default for a set: the package's own"
-    )
+    parser.add_argument("--n", type=int, nargs="+", metavar="N", help="training samples; for a folder default 200")
+    parser.add_argument("--noise", type=float, nargs="+", metavar="ETA", help="from 0; default 0 0.1 0.2 0.4")
+    parser.add_argument("-o", dest="out", type=Path, metavar="FILE", help="the table; of a set default the package's")
     parser.add_argument("--device", default="cpu", metavar="D", help="cpu (default), cuda, cuda:N or auto")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="check, say what would be done and how long it takes, and stop"
-    )
-    parser.add_argument("--data", metavar="FOLDER", help="of published files; default: $ATTNLIB_DATA, else a library")
-    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where features are kept; default: $ATTNLIB_CACHE")
+    parser.add_argument("--dry-run", action="store_true", help="check, say what would be done and how long, and stop")
+    parser.add_argument("--data", metavar="FOLDER", help="of published files; default $ATTNLIB_DATA, else a library")
+    parser.add_argument("--cache", type=Path, metavar="FOLDER", help="of features; default $ATTNLIB_CACHE")
     parser.add_argument("--threads", type=int, default=1, help="of torch, default 1")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(max(1, asked.threads))
@@ -177,11 +158,9 @@ def _run(asked: Any) -> None:
         raise ValueError(f"{asked.what!r} is neither a folder nor one of {', '.join(DATA_SETS)} or their plans")
     name, encoder = plan_of(asked.what, asked.backbone or ("lite0" if folder else None), asked.authors)
     if not PLANS[name].shape and not encoder:
-        raise ValueError(
-            f"--backbone must name a pretrained model for {name}, its folder or its name on the hub (the paper's is "
-            f"{backbones.BACKBONES[PLANS[name].kind]!r})"
-            + (f", or {asked.what} --backbone mpnet" if f"{name}_mpnet" in PLANS else "")
-        )
+        other = f", or {asked.what} --backbone mpnet" if f"{name}_mpnet" in PLANS else ""
+        model = f"folder or hub name (the paper's is {backbones.BACKBONES[PLANS[name].kind]!r})"
+        raise ValueError(f"--backbone must name a pretrained model for {name}, {model}{other}")
     device = resolve(asked.device)
     ready = asked.out.suffix == ".json" and asked.out.resolve().parent.is_dir() if asked.out else not folder
     if not ready:
@@ -192,9 +171,9 @@ def _run(asked: Any) -> None:
     data = load_pictures(folder, side, progress=True) if folder else load(PLANS[name].data or name, asked.data)
     plan = own_pictures(PLANS[name], len(data.split("all")), asked.n or (200,)) if folder else PLANS[name]
     plan = replace(plan, noise=tuple(asked.noise or plan.noise), sizes=tuple(asked.n or plan.sizes))
-    seeds = asked.seeds or plan.all_seeds
     name = name.replace("cifar10", "own", 1) if folder else name
     seeds, out = asked.seeds or plan.all_seeds, asked.out or TABLES / f"{name}.json"
+    require_writable(out)
     options = {"encoder": encoder, "cache": asked.cache, "device": device}
     todo = left_to_do(name, plan, data, seeds, plan.sizes, out, device)
     print(

@@ -112,8 +112,9 @@ def left_to_do(
     done = read_table(out.stem, out.parent) if out.is_file() else None
     finished = {(cell.seed, cell.n) for cell in done.cells} if done else set()
     todo = [(seed, n) for seed in seeds for n in sizes if (seed, n) not in finished]
-    if done and todo:
-        _checked(name, plan, done.settings["backbone"], Rows.of(data, plan, seeds[0]), data, device, out)
+    if todo:
+        rows = Rows.of(data, plan, seeds[0])
+        _checked(name, plan, done.settings["backbone"] if done else {}, rows, data, device, out)
     return todo
 
 
