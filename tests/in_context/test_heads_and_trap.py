@@ -1,5 +1,6 @@
 """III.6: risks in two parts, heads put together, stored ends, free heads; the same-sign trap and its table, made piece by piece."""
 
+import hashlib
 import math
 
 import numpy as np
@@ -235,13 +236,35 @@ def test_the_command_shows_a_finished_table_and_does_not_touch_it(capsys) -> Non
     assert STORED.read_bytes() == before
 
 
-@pytest.mark.parametrize(("part", "run"), [("2", 7), ("4", 93)])
-def test_a_stored_run_is_what_training_gives(part: str, run: int) -> None:
-    """From its start to its end, all that is stored of it."""
-    e = PLAN[part]
-    runs, again = stored_table().by_heads[e.heads], trap_runs(e.replace(runs=1, first_run=run))
+def runs_of(part: str) -> TrapRuns:
+    return stored_table().long if part == "long" else stored_table().by_heads[PLAN[part].heads]
+
+
+def trained_again(part: str, place: int) -> None:
+    """All that is stored of one run, from its start to its end. Runs that turn late carry rounding further: by 2e-4, of 300."""
+    stored = runs_of(part)
+    again = trap_runs(PLAN[part].replace(runs=1, first_run=int(stored.run[place])))
     for name in ("run", "omega", "mu", "off_diagonal", "loss"):
-        np.testing.assert_allclose(getattr(runs, name)[run], getattr(again, name)[0], rtol=0, atol=1e-4)
+        kept, found = getattr(stored, name)[place], getattr(again, name)[0]
+        allowed = 1e-4 if name == "loss" else 2e-2 if part == "long" else 5e-3
+        np.testing.assert_allclose(
+            kept, found, rtol=0, atol=allowed, err_msg=f"{name} of run {stored.run[place]}, part {part!r}"
+        )
+
+
+@pytest.mark.parametrize("part", PLAN)
+def test_a_stored_run_is_what_training_gives(part: str) -> None:
+    """The table's own hash draws which: whoever edits one run does not choose which is trained again."""
+    drawn = hashlib.sha256(part.encode() + STORED.read_bytes()).digest()
+    trained_again(part, int.from_bytes(drawn[:8], "big") % len(runs_of(part).run))
+
+
+@pytest.mark.weekly
+@pytest.mark.parametrize(("part", "first"), [(part, k) for part, e in PLAN.items() for k in range(0, e.runs, 50)])
+def test_every_stored_run_is_what_training_gives(part: str, first: int) -> None:
+    """Eight minutes: what chance passes over in the test above is found here."""
+    for place in range(first, min(first + 50, PLAN[part].runs)):
+        trained_again(part, place)
 
 
 test_bad_input = refusing(
