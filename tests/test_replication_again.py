@@ -85,30 +85,37 @@ def pages(seconds: float) -> list[str]:
     return sorted({each.page for each in CLAIMS.values() if known[each.page].seconds < seconds})
 
 
-def judged_again(name: str, number: int, folder: Path) -> dict[str, Counts]:
-    """The claims of a page at the seed of that number alone."""
+def judged_again(name: str, number: int, folder: Path) -> dict[str, tuple[Counts, dict[str, Any]]]:
+    """The claims of a page at the seed of that number alone, and the numbers of each."""
     page = resolve_page(name, ROOT)
     [run] = runs(page, seeds(release(ROOT), 1, first=number), folder, code_of(ROOT), 1)
     assert not isinstance(run, str), run
     run = [{**record, "page": name} for record in run]
-    return counts.count(run, [run], {record["id"]: "" for record in run}, number)
+    found = counts.count(run, [run], {record["id"]: "" for record in run}, number)
+    return {record["id"]: (found[record["id"]], record["numbers"]) for record in run}
 
 
-def differences(stored: Counts, fresh: Counts) -> Iterator[str]:
+def differences(stored: Counts, fresh: Counts, numbers: dict[str, Any]) -> Iterator[str]:
     """A sentence for each thing that the table says of the seed `fresh.first`, and that is not so."""
     k = fresh.first - stored.first
     pairs: list[tuple[str, Any, Any]] = [
-        (name, getattr(stored, name), getattr(fresh, name)) for name in ("page", "expected", "number")
+        ("page", stored.page, fresh.page),
+        ("expected", stored.expected, fresh.expected),
+        ("verdict", stored.verdicts[k], fresh.verdicts),
+        ("control", stored.told[k], fresh.told),
     ]
-    pairs += [("verdict", stored.verdicts[k], fresh.verdicts), ("control", stored.told[k], fresh.told)]
     if not stored.joined:
         for place, column in enumerate(stored.columns):
             kept = {name: value[k] if isinstance(value, list) else value for name, value in column.items()}
             found = fresh.columns[place] if fresh.columns else dict.fromkeys(kept)
             pairs += [(f"part {place + 1}, {name}", kept.get(name), found.get(name)) for name in {**kept, **found}]
     yield from (f"{what} is {old!r}, and judged again {new!r}" for what, old, new in pairs if not same(old, new))
-    if fresh.low is not None and not (stored.low is not None and stored.high is not None and _inside(stored, fresh)):
-        yield f"range is {stored.low} to {stored.high}, and judged again {fresh.low} to {fresh.high}"
+    if stored.low is not None and stored.high is not None:
+        names = stored.number.split(" to ")
+        low, high = numbers[names[0]], numbers[names[-1]]
+        allowed = 1e-3 * max(abs(stored.low), abs(stored.high)) + 1e-9
+        if not stored.low - allowed <= low <= high <= stored.high + allowed:
+            yield f"{stored.number} is {stored.low} to {stored.high}, and judged again {low} to {high}"
 
 
 def same(old: Any, new: Any) -> bool:
@@ -118,17 +125,12 @@ def same(old: Any, new: Any) -> bool:
     return bool(old == new)
 
 
-def _inside(stored: Counts, fresh: Counts) -> bool:
-    allowed = 1e-3 * max(abs(stored.low), abs(stored.high)) + 1e-9
-    return stored.low - allowed <= fresh.low <= fresh.high <= stored.high + allowed
-
-
 def check_again(name: str, folder: Path) -> None:
     here = {claim: each for claim, each in CLAIMS.items() if each.page == name}
     number = drawn(sorted({k for each in here.values() for k in range(each.first, each.first + each.seeds)}), name)
     fresh = judged_again(name, number, folder)
     looked = {claim: each for claim, each in here.items() if each.first <= number < each.first + each.seeds}
-    told = [f"{claim}: {said}" for claim, each in looked.items() for said in differences(each, fresh[claim])]
+    told = [f"{claim}: {said}" for claim, each in looked.items() for said in differences(each, *fresh[claim])]
     assert looked
     assert told == [], f"{name} at seed {number}"
 
