@@ -30,6 +30,7 @@ def figure(
     scale: str = "log",
     colour: str = "measured",
     shift: float = 0.0,
+    level: float = 14.0,
 ):
     made, axes = plt.subplots(1, 3, dpi=60)
     theory(axes[0], X, 1 / X + shift, label=labels[0])
@@ -47,6 +48,7 @@ def figure(
     values[3, 5] += cell
     axes[2].pcolormesh(values, vmin=0, vmax=30)
     axes[2].imshow(values[:4], extent=(0, 4, 0, 4))
+    axes[2].contour(values, levels=[9, level])
     made.text(0.1, 0.9, "around")
     return made
 
@@ -66,22 +68,23 @@ def right() -> str:
 
 
 FAULTS = {
-    "point": ({"point": 0.9}, "panel 1, line 2, points 4 2: stored 0.6"),
+    "point": ({"point": 0.8}, "panel 1, line 2, points 4 2: stored 0.6"),
     "labels": ({"labels": ("measured", "theory")}, "panel 1, legend 1 1: stored 'theory', now 'measured'"),
-    "bar": ({"bar": 0.12}, "panel 1, line 3, points 1 2: stored "),
-    "height": ({"height": 1.97}, "panel 2, y, ends 2: stored 2.1, now 2.0685"),
-    "cell": ({"cell": 2.0}, "panel 3, collection 1, values 11: stored "),
-    "band": ({"band": 0.14}, "panel 1, collection 2, points 1 2: stored "),
-    "mark": ({"mark": 0.02}, "panel 2, collection 1, points 2 2: stored 0.2857, now 0.2952"),
+    "bar": ({"bar": 0.3}, "panel 1, line 3, points 1 2: stored "),
+    "height": ({"height": 1.9}, "panel 2, y, ends 2: stored 2.1, now 1.995"),
+    "cell": ({"cell": 4.0}, "panel 3, collection 1, values 11: stored "),
+    "band": ({"band": 0.3}, "panel 1, collection 2, points 1 2: stored "),
+    "mark": ({"mark": 0.06}, "panel 2, collection 1, points 2 2: stored 0.2857, now 0.3143"),
     "title": (
         {"title": "two steps, n = 300"},
         "panel 1, titles 1: stored 'two steps, n = 200', now 'two steps, n = 300'",
     ),
     "note": ({"note": "slope 0.52"}, "panel 1, text 4, says: stored 'slope 0.49', now 'slope 0.52'"),
     "colour": ({"colour": "signal"}, "panel 1, legend 2 2 1: stored '#56b4e9ff', now '#009e73ff'"),
+    "level": ({"level": 15.0}, "panel 3, collection 2, around 2 "),
     "scale": ({"scale": "linear"}, "panel 1, y, scale: stored 'log', now 'linear'"),
 }
-UNSEEN = {"point", "bar", "height", "cell", "band", "mark", "labels", "note", "title"}  # by the picture alone
+UNSEEN = {"point", "cell", "band", "labels", "note", "title", "level"}  # by the picture alone
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -131,6 +134,6 @@ def test_nan_is_no_place() -> None:
 
 def test_limits_are_compared_by_their_span() -> None:
     same: Callable[[str, str], bool] = str.__eq__
-    small, moved = {"ends": [1e-6, 3e-6]}, {"ends": [1e-6, 3.01e-6]}
-    assert list(drawn.differences(small, moved, same)) == ["ends 2: stored 3e-06, now 3.01e-06"]
-    assert list(drawn.differences(small, {"ends": [1e-6, 3.005e-6]}, same)) == []
+    small, moved = {"ends": [1e-6, 3e-6]}, {"ends": [1e-6, 3.05e-6]}
+    assert list(drawn.differences(small, moved, same)) == ["ends 2: stored 3e-06, now 3.05e-06"]
+    assert list(drawn.differences(small, {"ends": [1e-6, 3.03e-6]}, same)) == []
