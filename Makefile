@@ -25,7 +25,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student pdf slides notebooks test check format lint unit weekly close nbval processors browser bench times scripts clean
+.PHONY: help ready book html student notebooks test check format lint unit weekly close nbval processors browser bench times scripts clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -42,13 +42,6 @@ html: $(READY)  ## render the HTML from the stored outputs; nothing is run
 
 student: $(READY)  ## render the edition without solutions, with notebooks that check answers
 	$(RUN) -m bookkit.book --stored --edition student
-
-pdf: $(READY_TEST)  ## the whole book as one PDF (needs Chromium)
-	$(RUN) -m bookkit.pdf.printing
-
-slides: $(READY_TEST)  ## slides and a handout of the lecture of 45 minutes, as PDF and in the HTML (needs Chromium)
-	$(RUN) -m bookkit.pdf.slides
-	$(MAKE) html
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks

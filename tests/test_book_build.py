@@ -87,7 +87,6 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(
 ) -> None:
     (root / "notebooks" / "part" / "01_page.ipynb").unlink()
     write(root / "benchmarks" / "results" / "kernels-cpu-2026-01-01.json", "{}")
-    write(root / "_build" / "slides" / "slides.pdf", "%PDF")
     assert build(root) == 0
     html = root / "_build" / "html"
     told = capfd.readouterr().out
@@ -98,7 +97,6 @@ def test_fresh_build_then_nothing_to_do_then_the_one_change(
     assert (record["source"], name, page["cached"]) == ("fresh", "notebooks/part/01_page.ipynb", False)
     assert page["seconds"] > 0
     assert (root / "_build/source/benchmarks/results/kernels-cpu-2026-01-01.json").is_file()
-    assert (root / "_build/html/_static/slides/slides.pdf").is_file()
 
     # Nothing that is published tells where it was made, or loads a script, a style or a picture from elsewhere.
     elsewhere = (

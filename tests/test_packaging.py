@@ -150,7 +150,6 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
             found[path.relative_to(ROOT).as_posix()] = sorted(imported)
     gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?(gpu\w*|programs)\.py", name)}
     assert found == gpu | {
-        "book/bookkit/pdf/printing.py": ["playwright", "pypdf"],
         "book/attnbook/token_selection/real_data/backbones.py": ["transformers"],
         "book/attnbook/token_selection/real_data/text_tokens.py": ["transformers"],
         "book/attnbook/token_selection/real_data/loaders.py": ["datasets"],
@@ -192,7 +191,6 @@ ROOMS_OF = {
     ("rerun",): "bookkit.cli bookkit.pages bookkit.formulas",
     ("figures",): "bookkit.figures",
     ("margin",): "attnlib.nutshell",  # a file that runs alone, with numpy and scipy
-    ("pdf",): "bookkit.pdf",
     ("sweep",): "bookkit.sweeps",
 }
 ROOMS = {room: extras for extras, rooms in ROOMS_OF.items() for room in rooms.split()}

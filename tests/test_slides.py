@@ -1,13 +1,11 @@
-"""A lecture's slides: what the directive shows and refuses, and what the printer refuses before it prints."""
+"""A lecture's slides: what the directive shows and refuses."""
 
 from pathlib import Path
 
 import pytest
 from bs4 import BeautifulSoup
 
-from bookkit.pdf import slides
 from tests.test_story_page import build
-from tests.tiny_book import write
 
 ROOT = Path(__file__).parents[1]
 PAGE = """---
@@ -43,19 +41,6 @@ def test_a_slide_shows_title_picture_and_line_and_not_what_is_said(tmp_path: Pat
     assert (warnings, page.select(".slide-shown svg"), len(page.select(".slide-shown p"))) == ("", [], 2)
 
 
-def test_printed_files_are_linked_where_they_are(tmp_path: Path) -> None:
-    page = {"book/lecture": "# Lecture\n\n```{slide-files}\n```\n"}
-    for folder, files in ((tmp_path / "none", []), (tmp_path / "both", ["slides.pdf", "handout.pdf"])):
-        for name in files:
-            write(folder / "book" / "assets" / "slides" / name, "%PDF")
-        built, warnings = build(folder, page, extensions=("bookkit.sphinx.slides",))
-        links = BeautifulSoup((built / "book" / "lecture.html").read_text(encoding="utf-8"), "html.parser").select(
-            "a.external"
-        )
-        assert [link["href"] for link in links] == [f"../_static/slides/{name}" for name in files]
-        assert warnings == ""
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -69,25 +54,6 @@ def test_what_is_missing_is_a_warning(tmp_path: Path, change: dict, said: str) -
     page, warnings = lecture(tmp_path, **change)
     assert said in warnings
     assert page.select(".slide .slide-shown svg") == []
-
-
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (None, "the built book has no page book/teaching"),
-        ("<section id='handout'></section>", "it has 0 slides"),
-        ("<div class='slide'><div class='slide-shown'></div></div>", "it has 1 slides"),
-    ],
-)
-def test_a_page_that_is_no_lecture_is_refused(tmp_path: Path, monkeypatch, capsys, body: str | None, said: str) -> None:
-    monkeypatch.setattr(slides, "chromium", lambda: "chromium")
-    if body is not None:
-        write(tmp_path / "html" / "book" / "teaching.html", f"<article>{body}</article>")
-    output = tmp_path / "slides"
-    arguments = ["--root", str(tmp_path), "--html", str(tmp_path / "html"), "-o", str(output)]
-    assert slides.main(arguments) == 1
-    assert said in capsys.readouterr().err
-    assert not output.exists()
 
 
 def test_the_lecture_takes_45_minutes() -> None:

@@ -233,9 +233,6 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
     for path in sorted((root / "benchmarks" / "results").glob("*.json")):
         (source / "benchmarks" / "results").mkdir(parents=True, exist_ok=True)
         shutil.copy(path, source / "benchmarks" / "results" / path.name)
-    # What `make slides` has printed, for those who read the lecture.
-    if (printed := root / "_build" / "slides").is_dir():
-        shutil.copytree(printed, source / "book" / "assets" / "slides")
     for name, text in notebooks.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,22 +1,16 @@
-"""Paper: single pages by Ctrl+P, and the whole book's PDF made of some real pages."""
+"""Paper: single pages by Ctrl+P."""
 
 import re
-import subprocess
-import sys
 from io import BytesIO
-from pathlib import Path
 
 import pytest
-from bs4 import BeautifulSoup
 from playwright.sync_api import Browser
 from pypdf import PdfReader
 
-from tests.browser.browsing import HTML, visited
-from tests.tiny_book import write
+from tests.browser.browsing import visited
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).parents[2]
 PAGE = "notebooks/single_head/02_two_steps"
 MENUS = (
     ".bd-sidebar-primary, .bd-sidebar-secondary, .bd-header-article, .prev-next-area, .copybtn, .headerlink, .bd-footer"
@@ -50,72 +44,3 @@ def test_a_page_on_paper_is_the_text_alone(browser: Browser, address: str) -> No
         printed = PdfReader(BytesIO(page.pdf(prefer_css_page_size=True)))
         text = letters("".join(sheet.extract_text() for sheet in printed.pages))
         assert letters("Clean samples prefer the signal when") in text  # of a solution
-
-
-def bookmarks(entries: list, depth: int = 0) -> list[tuple[str, int]]:
-    """Titles of bookmarks, each with its depth."""
-    found = []
-    for entry in entries:
-        found += bookmarks(entry, depth + 1) if isinstance(entry, list) else [(entry.title, depth)]
-    return found
-
-
-def untagged(book: PdfReader) -> list[tuple[int, int]]:
-    """(page, mark) of the marks whose tag does not hold them."""
-    numbers = book.trailer["/Root"]["/StructTreeRoot"]["/ParentTree"]["/Nums"]
-    lists, lost = dict(zip(numbers[::2], numbers[1::2], strict=True)), []
-    for sheet in book.pages:
-        for mark, tag in enumerate(lists[sheet["/StructParents"]].get_object()):
-            if (found := tag.get_object()) is not None:
-                held = [kid.get_object() for kid in found["/K"]]
-                own = mark in held and found.raw_get("/Pg") == sheet.indirect_reference
-                named = [kid["/Pg"] for kid in held if isinstance(kid, dict) and kid.get("/MCID") == mark]
-                if not own and sheet not in named:
-                    lost.append((sheet.page_number, mark))
-    return lost
-
-
-def test_the_whole_books_pdf_on_some_pages(tmp_path: Path) -> None:
-    write(tmp_path / "_config.yml", (ROOT / "_config.yml").read_text(encoding="utf-8"))
-    toc = f"root: book/running\nparts:\n- caption: Part one\n  chapters:\n  - file: {PAGE}\n"
-    write(tmp_path / "_toc.yml", toc)
-    output = tmp_path / "book.pdf"
-    # In a process of its own: this one has a browser open, and Playwright allows one at a time.
-    command = [sys.executable, "-m", "bookkit.pdf.printing", "--root", str(tmp_path), "--html", str(HTML)]
-    told = subprocess.run([*command, "-o", str(output)], capture_output=True, text=True, check=False)
-    assert (told.returncode, told.stderr) == (0, "")
-    assert [path.name for path in tmp_path.iterdir() if "pdf" in path.name] == ["book.pdf"]
-
-    book = PdfReader(output)
-    assert book.metadata.title == "Attention, Checked"
-    assert (book.trailer["/Root"]["/Lang"], untagged(book)) == ("en", [])
-    pages = [letters(sheet.extract_text()) for sheet in book.pages]
-
-    # Bookmarks: part, chapters below it, sections below these.
-    titles = dict(bookmarks(book.outline))
-    assert titles["Part one"] + 1 == titles["I.2 Two steps of gradient descent"] == titles["Exercises"] - 1
-    # The contents name each chapter, and a chapter begins with its header, number and part.
-    assert "I.2Twostepsofgradientdescent" in pages[1]
-    assert any(re.match(r"Attention,CheckedI\.2Twostepsofgradientdescent\d+Partone", text) for text in pages)
-    # Links within the book end in it.
-    annotations = [note.get_object() for sheet in book.pages for note in sheet.get("/Annots", [])]
-    inside = {str(note["/Dest"]).lstrip("/") for note in annotations if "/Dest" in note}
-    assert {"c00", "c01", "c00-other-parameters"} <= inside
-    assert inside <= {name.lstrip("/") for name in book.named_destinations}
-    assert not [note for note in annotations if "file:" in str(note.get("/A", ""))]
-
-    # Formulas are drawn, none is left as TeX; folded text is there, without the meaning of a parameter, which stands in the
-    # parameters cell. A sentence may go on over the page, whose header is taken out.
-    header = re.compile(r"^Attention,Checked(?:Howtorunit|I\.2Twostepsofgradientdescent)\d+")
-    whole = "".join(header.sub("", text) for text in pages)
-    assert not re.search(r"\\[(\[]", whole)
-    built = BeautifulSoup((HTML / f"{PAGE}.html").read_text(encoding="utf-8"), "html.parser")
-    for meaning in built.select(".provenance-meaning"):
-        meaning.decompose()
-    folded = [
-        node.get_text()
-        for node in built.select(".bd-article details :is(p, li, pre)")
-        if not node.select(".math, p, li") and not re.search("Hide the code|Each line opens|find_spec", node.get_text())
-    ]
-    assert len(folded) > 5
-    assert [text for text in folded if letters(text) not in whole] == []

@@ -1,4 +1,4 @@
-"""A lecture on a page: each slide beside what is said to it. `bookkit.pdf.slides` prints the slides, and the handout, from the built page.
+"""A lecture on a page: each slide beside what is said to it.
 
     ```{slide} story/panel-head.svg
     :title: Before training, the head looks at both tokens alike
@@ -7,8 +7,7 @@
     What the speaker says, draws and asks.
     ```
 
-The argument is a picture below book/assets, an SVG, or nothing. Title and line are on the slide, the text is not. `{slide-files}` links
-the files that `make slides` has printed; it shows nothing where there are none.
+The argument is a picture below book/assets, an SVG, or nothing. Title and line are on the slide, the text is not.
 """
 
 from pathlib import Path
@@ -61,25 +60,7 @@ class Slide(SphinxDirective):
         return nodes.paragraph(text, "", *self.parse_inline(text)[0], classes=[f"slide-{name}"])
 
 
-PRINTED = {"slides.pdf": "Slides", "handout.pdf": "Handout"}  # `bookkit.book` puts them into book/assets/slides
-
-
-class SlideFiles(SphinxDirective):
-    """Links to the printed slides and the handout, where they are."""
-
-    def run(self) -> list[nodes.Node]:
-        folder = Path(self.env.srcdir) / "book" / "assets" / "slides"
-        up = "../" * self.env.docname.count("/")
-        links = [
-            nodes.reference("", f"{words} (PDF)", refuri=f"{up}_static/slides/{name}")
-            for name, words in PRINTED.items()
-            if (folder / name).is_file()
-        ]
-        return [nodes.paragraph("", "", *(part for link in links for part in (link, nodes.Text(" "))))] if links else []
-
-
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     app.add_directive("slide", Slide)
-    app.add_directive("slide-files", SlideFiles)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
