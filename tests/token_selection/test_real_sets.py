@@ -19,7 +19,7 @@ from attnbook.token_selection.real_data.effective import read_effective
 from attnbook.token_selection.real_data.loaders import DATA_SETS
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.sets_claims import CLAIMS
-from attnbook.token_selection.real_data.sets_figures import draw_causes, draw_costs
+from attnbook.token_selection.real_data.sets_figures import draw_causes
 from attnbook.token_selection.real_data.sets_study import (
     SETS,
     copying_loss,
@@ -261,21 +261,6 @@ def test_a_missing_table_is_named_with_the_command_that_makes_it(monkeypatch, na
     monkeypatch.setattr(module, "stored_tables", lambda: rest)
     with pytest.raises(FileNotFoundError, match=f"no stored table of {name}: .*attnlib real {name}$"):
         sets_study()
-
-
-def test_pictures_show_every_network(study):
-    figure, (costs, large) = plt.subplots(1, 2)
-    draw_costs(costs, study, 200)
-    shown = [container for container in costs.containers if container.lines[0].get_marker() == "o"]
-    assert len(shown) == len(study.networks)
-    wanted = sorted(network.lost(200).mean() for network in study.networks.values())
-    assert sorted(float(container.lines[0].get_xdata()[0]) for container in shown) == pytest.approx(wanted)
-    assert len([c for c in costs.containers if c.lines[0].get_marker() == "s"]) == 6  # the published ones
-    draw_costs(large, study, 1000)
-    assert (
-        len([c for c in large.containers if c.lines[0].get_marker() == "o"]) == 6
-    )  # MNIST and CIFAR-10 twice, two sets of texts
-    plt.close(figure)
 
 
 ETAS = np.array([0.0, 0.1, 0.2, 0.4])

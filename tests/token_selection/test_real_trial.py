@@ -274,9 +274,8 @@ def test_what_the_page_says_of_both_ways_and_of_all_rows(study):
         lows[data] = [f"{one.low:.3f}" for one in found]
         if data == "pneumonia_mnist":
             assert f"authors' way ends at {found[1].high:.2f} and that of our way at {found[0].high:.2f}" in page
-        # what the authors would sign: a new linear head loses more, seed by seed
-        own = trial.trial_of(ours.table, 200).fraction()
-        assert mean(ours.linear_head() - own).low > 0
+        for one in (ours, authors):  # what the authors would sign: a new linear head loses more, seed by seed
+            assert mean(one.linear_head() - trial.trial_of(one.table, 200).fraction()).low > 0
         assert found[0].high < 1
     open_ = {"pneumonia_mnist": ("not decided", "tempered"), "breast_mnist": ("not decided", "not decided")}
     assert decided == dict.fromkeys(SIX, ("tempered", "tempered")) | open_
@@ -286,12 +285,11 @@ def test_what_the_page_says_of_both_ways_and_of_all_rows(study):
     assert f"lose {min(one.judged.fraction.value for one in told):.2f} (CIFAR-10) to" in answer
     assert f"to {max(one.judged.fraction.value for one in told):.2f} (PneumoniaMNIST)" in answer
     heads = [one.linear_head().mean() for one in told]
-    assert f"loses {min(heads):.2f} to {max(heads):.2f}" in answer
+    assert f"new linear head loses more on the same features and labels, {min(heads):.2f} to {max(heads):.2f}" in answer
     chapter = text_of("book/token_selection_theory.md").split("With $n=1000$ our way is too short")[1].split("\n")[0]
     for one in (one for one in study if one.n == 1000):
         found, fit = one.judged.fraction, one.judged.fit
         if one.judged.outcome == "tempered":
-            assert rf"${found.value:.2f}\pm{found.high - found.value:.2f}$" in page, one.label
             assert 0.25 < one.up_to(0.2).low < one.up_to(0.2).high < 0.75
         else:  # only the texts, our way, and because their flipped labels are not fitted
             assert (one.way, one.backbone, fit.high < 0.9) == (OURS, "MPNet", True)
@@ -306,13 +304,13 @@ def test_what_the_page_says_of_both_ways_and_of_all_rows(study):
 
 
 def test_only_two_sets_are_decided_in_the_authors_range(study):
-    """F up to eta = 0.2, by hand for one row; which rows of ours are tempered then."""
+    """F up to eta = 0.2, by hand for one row; which rows are tempered then."""
     tempered = {
-        one.data
+        (one.data, one.way)
         for one in strong(study)
-        if one.n == 200 and one.way == OURS and 0.25 < one.up_to(0.2).low and one.up_to(0.2).high < 0.75
+        if one.n == 200 and 0.25 < one.up_to(0.2).low and one.up_to(0.2).high < 0.75
     }
-    assert tempered == {"mnist", "trec"}
+    assert tempered == {("mnist", OURS), ("trec", OURS), ("trec", AUTHORS)}
     row = next(one for one in strong(study) if one.data == "cifar10" and one.n == 200 and one.way == OURS)
     cells = [c for c in json.loads((TABLES / "cifar10_lite0.json").read_text("utf-8"))["cells"] if c["n"] == 200]
     by_seed = []
@@ -338,14 +336,19 @@ def test_what_the_page_says_of_attention(study):
         assert re.search(
             rf"{flipped}(?: for flipped samples)?, {other}(?: for the other training samples)? and {test}", page
         )
-    maps = stored_maps()["cifar10"]
-    assert maps.attention.shape == (3, 3, 7, 7)
-    assert ((maps.attention.sum((-1, -2)) > 0.8) & (maps.attention.sum((-1, -2)) < 1)).all()  # the rest: class token
-    assert (maps.answers == np.stack([maps.true, maps.given, maps.true], 1)).all()
-    assert (maps.given != maps.true).all()
-    assert len(maps.memorised) == 40
-    assert maps.memorised.all()
-    assert maps.restored.all()
+    back = page.split("gets its true label back")[1].split("\n")[0]
+    for data, name in (("cifar10", "CIFAR-10"), ("mnist", "MNIST")):
+        maps = stored_maps()[data]
+        assert maps.attention.shape == (3, 3, 7, 7)
+        whole = maps.attention.sum((-1, -2))
+        assert ((whole > 0.8) & (whole < 1)).all()  # the rest: class token
+        assert (maps.answers == np.stack([maps.true, maps.given, maps.true], 1)).all()
+        assert (maps.given != maps.true).all()
+        assert len(set(maps.true.tolist())) == 3
+        assert len(maps.memorised) == 40
+        assert maps.memorised.all()
+        assert maps.restored.all()
+        assert f"{maps.with_another.sum()} of 40 on {name}" in back
 
 
 def with_fraction(row, value, half, fit=1.0):

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from attnbook.stored import seal, sealed
+from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.loaders import load, told
 from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.selection import nested_flips, train_selection
@@ -30,7 +31,7 @@ from bookkit.files import written_aside
 from bookkit.parser import answered
 
 STORED = Path(__file__).parent / "tables" / "attention_maps.npz"
-SHOWN = ("cifar10",)
+SHOWN = ("cifar10", "mnist")
 ETA, CELLS = 0.2, 7
 ROWS = 3  # pairs of pictures of a set
 
@@ -42,18 +43,19 @@ class Maps:
     pictures: np.ndarray  # (P, 2, ...) uint8, as published
     attention: (
         np.ndarray
-    )  # (P, 3, 7, 7): clean sample and flipped one, trained with flipped labels; the flipped one in the twin
+    )  # (P, 3, 7, 7): the clean sample and the flipped one, trained with flipped labels; this one's twin
     true: np.ndarray  # (P,) class of both
     given: np.ndarray  # (P,) label on which the flipped sample was trained
     answers: np.ndarray  # (P, 3) what the two networks say, in the order of `attention`
     memorised: np.ndarray  # (flipped,) bool: the flipped label is reproduced
-    restored: np.ndarray  # (flipped,) bool: with the twin's attention the true label comes back
+    restored: np.ndarray  # (flipped,) bool: with its twin's attention, a head each, the true label comes back
+    with_another: np.ndarray  # (flipped,) bool: the same with the twin's attention of the next flipped sample
 
 
 def maps_of(name: str, *, data: str | Path | None = None, cache: Path | None = None, seed: int = 0) -> Maps:
     """Train both networks of a set and look. Arguments as those of `prepare`."""
     plan, found = replace(PLANS[f"{name}_lite0"], test=100), load(name, data)  # no test sample is looked at
-    setup = prepare(f"{name}_lite0", seed, plan=plan, data=data, cache=cache, progress=True)
+    setup = prepare(f"{name}_lite0", seed, plan=plan, data=found, cache=cache, progress=True)
     samples = torch.from_numpy(stream(seed, "resampling", 1).permutation(len(setup.pool)))[:N]
     layer, true = setup.pool.subset(samples), setup.pool_labels[samples]
     labels, flipped = nested_flips(true, setup.classes, (0.0, ETA), seed=seed, run=1)
@@ -62,8 +64,8 @@ def maps_of(name: str, *, data: str | Path | None = None, cache: Path | None = N
     with torch.no_grad():
         attention = layer.attention(weights)
         twin, noisy = layer.logits_of(attention).argmax(-1)
+        restored, with_another = (true_labels_back(layer, attention, true, flipped[1], by=by) for by in (0, 1))
     wrong = flipped[1]
-    memorised, restored = (noisy == labels[1])[wrong], (twin == true)[wrong]
     chosen: dict[int, int] = {}
     for i in torch.nonzero(wrong & (noisy == labels[1]) & (twin == true)).flatten().tolist():
         chosen.setdefault(int(true[i]), i)
@@ -81,9 +83,24 @@ def maps_of(name: str, *, data: str | Path | None = None, cache: Path | None = N
         true.numpy()[then],
         labels[1].numpy()[then],
         np.stack([noisy[first], noisy[then], twin[then]], 1),
-        memorised.numpy(),
+        (noisy == labels[1])[wrong].numpy(),
         restored.numpy(),
+        with_another.numpy(),
     )
+
+
+def true_labels_back(
+    layer: FrozenLastLayer, attention: torch.Tensor, true: torch.Tensor, wrong: torch.Tensor, *, by: int = 0
+) -> torch.Tensor:
+    """Which flipped samples get their true label if they, and no others, are given attention of the clean twin: (flipped,) bool.
+
+    attention: (2, n, h, L), the twin's and that with flipped labels; true: (n,); wrong: (n,) bool, the flipped ones. `by`: each gets the
+    attention of the flipped sample that comes so many places after it in the draw, 0 its own.
+    """
+    rows = torch.nonzero(wrong).flatten()
+    given = attention[1].clone()
+    given[rows] = attention[0, rows.roll(-by)]
+    return (layer.logits_of(given).argmax(-1) == true)[rows]
 
 
 def store(maps: Mapping[str, Maps], path: Path = STORED) -> None:

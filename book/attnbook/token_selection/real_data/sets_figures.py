@@ -1,15 +1,13 @@
-"""Pictures of the seven data sets: what noise costs by size, and what decides it."""
+"""The picture of what decides the cost of flipped labels, on seven data sets."""
 
 from typing import Any
 
 from attnbook.draws import Estimate, mean
 from attnbook.token_selection.real_data.causes import MIXED, WHOLE, Causes
-from attnbook.token_selection.real_data.experiment import BENIGN_BELOW, FITTED_FROM
-from attnbook.token_selection.real_data.sets_study import SETS, SetsStudy, published_fraction
+from attnbook.token_selection.real_data.experiment import BENIGN_BELOW
+from attnbook.token_selection.real_data.sets_study import SETS, SetsStudy
 from bookkit.figures import COLOURS
 
-BACKBONE_COLOURS = {"small ViT": "clean", "random features": "noise", "MiniLM": "signal"}
-_SHIFT = {"small ViT": 0.14, "random features": -0.14, "MiniLM": 0.14}
 _MARKS = dict(zip(SETS, "osD^vP*", strict=True))
 _BORDERS = {"color": COLOURS["theory"], "linestyle": ":", "linewidth": 1}
 
@@ -23,29 +21,6 @@ def _point(axes: Any, x: Estimate | float, y: Estimate | float, colour: str, **s
             bars[name] = [[one.value - one.low], [one.high - one.value]]
     caps = 2.5 if len(bars) == 1 else 0
     axes.errorbar(*values, **bars, color=COLOURS[colour], capsize=caps, elinewidth=1.2, **style)
-
-
-def draw_costs(axes: Any, study: SetsStudy, n: int) -> None:
-    """F of every network at one size, with 95 % intervals; hollow where fewer than half of the flipped labels are memorised.
-
-    Squares: the authors' runs at eta = 0.2, see `published_fraction`.
-    """
-    rows = {data: len(SETS) - 1 - k for k, data in enumerate(SETS)}
-    for network in study.networks.values():
-        if n not in network.table.sizes:
-            continue
-        y = rows[network.data] + _SHIFT[network.backbone]
-        hollow = "white" if network.fit(n).mean() < FITTED_FROM else None
-        colour = BACKBONE_COLOURS[network.backbone]
-        _point(axes, mean(network.lost(n)), y, colour, fmt="o", markerfacecolor=hollow)
-    for data, y in rows.items():
-        if found := published_fraction(data, n):
-            _point(axes, found, y, "bound", fmt="s", markersize=4, markerfacecolor="white")
-    for border in (BENIGN_BELOW, 1):
-        axes.axvline(border, **_BORDERS)
-    axes.set_yticks([*rows.values()], [SETS[name] for name in rows])
-    axes.set(title=f"$n = {n}$", xlabel="fraction of copying", ylim=(-0.6, len(rows) - 0.4))
-    axes.grid(False, axis="y")
 
 
 _TOKENS = {WHOLE: "clean", MIXED: "noisy"}  # colours; all numbers of channels have one

@@ -65,6 +65,17 @@ class Tried:
             "linear_head": float(self.linear_head().mean()),
         }  # fmt: skip
 
+    def flipped_labels(self) -> tuple[int, int, int]:
+        """Of all seeds and noise levels: those that are memorised, those whose sample gets its true label with the attention that it has in
+        the clean twin, and how many there are. All else is frozen, so that it then says what the twin says; one of which the twin may err
+        counts as not given back.
+        """
+        flipped = np.rint(np.array(self.table.noise_levels[1:]) * self.n)
+        memorised = np.rint(self.table.values("fit_noisy", self.n)[:, 1:, -1] * flipped)
+        errs = np.rint((1 - self.table.values("fit_clean", self.n)[:, 0, -1]) * self.n)
+        back = np.maximum(flipped - errs[:, None], 0)
+        return int(memorised.sum()), int(back.sum()), int(flipped.sum() * len(errs))
+
     @property
     def seconds(self) -> float:
         """Processor time of phase 2, all seeds."""
