@@ -80,9 +80,9 @@ def drawn(choices: Sequence[Any], *salt: str) -> Any:
 
 
 def pages(seconds: float) -> list[str]:
-    """Pages with claims that take less, on one core."""
-    known = page_times(ROOT)
-    return sorted({each.page for each in CLAIMS.values() if known[each.page].seconds < seconds})
+    """Pages with claims that take less, on one core; a page that was never timed is none of them."""
+    quick = {name for name, time in page_times(ROOT).items() if time.seconds < seconds}
+    return sorted(quick & {each.page for each in CLAIMS.values()})
 
 
 def judged_again(name: str, number: int, folder: Path) -> dict[str, tuple[Counts, dict[str, Any]]]:

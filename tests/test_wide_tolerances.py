@@ -89,8 +89,8 @@ def test_a_tolerance_widened_with_its_amplification_is_found() -> None:
 @pytest.mark.weekly
 def test_the_tolerances_of_one_page_are_measured_again() -> None:
     """Of the pages that take half a minute at most, this week's: in a year, all. Again by hand: `attnlib stability PAGE`."""
-    seconds = times.page_times(ROOT)
-    pages = [page for page in find_pages(ROOT) if seconds[page.name].seconds < 30]
+    quick = {name for name, time in times.page_times(ROOT).items() if time.seconds < 30}
+    pages = [page for page in find_pages(ROOT) if page.name in quick]
     page = pages[datetime.date.today().toordinal() // 7 % len(pages)]
     runs = run_pages(ROOT, [page], ["haswell", "shake-1", "shake-2", "hard-1"], 1)[page.name]
     found = measure(nbformat.read(page.stored, as_version=4), runs)
