@@ -22,7 +22,7 @@ from attnbook.token_selection.real_data.plans import PLANS, own_pictures
 from attnbook.token_selection.real_data.remake import remake
 from tests.house import ROOT
 from tests.pretend_card import pretended
-from tests.token_selection.tiny_models import save_tiny_vit
+from tests.token_selection.tiny_models import save_questions, save_tiny_bert, save_tiny_vit
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 CATS, DOGS, SIDE = 60, 68, 224
@@ -218,24 +218,44 @@ def vit(tmp_path, monkeypatch):
     (tmp_path / "cifar10").mkdir()
     archive(tmp_path / "cifar10", count=12)
     monkeypatch.setenv("ATTNLIB_DATA", str(tmp_path))
-    name = "cifar10_pretrained_authors"
-    small = {"phase1": 30, "pool": 20, "test": 10, "epochs": 2, "sizes": (20,), "steps": {20: 40}, "seeds": 1}
-    monkeypatch.setitem(PLANS, name, dataclasses.replace(PLANS[name], **small))
+    save_questions(tmp_path)
+    small = {"phase1": 30, "pool": 20, "epochs": 2, "sizes": (20,), "steps": {20: 40}, "seeds": 1}
+    for name, more in (("cifar10", {"test": 10}), ("trec", {"max_length": 9})):
+        name = f"{name}_pretrained_authors"
+        monkeypatch.setitem(PLANS, name, dataclasses.replace(PLANS[name], **small, **more))
+    (tmp_path / "bert").mkdir()
+    save_tiny_bert(tmp_path / "bert")
     return save_tiny_vit(tmp_path / "vit")
 
 
-def test_whoever_has_a_vit_runs_the_authors_way_by_one_command(vit, tmp_path, capsys):
-    assert door.main(["cifar10", "--backbone", str(vit), "--authors", "-o", str(tmp_path / "t.json")]) == 0
-    assert re.search(
-        r"about 0\.\d minutes: features 0\.\d, phase 1 0\.0, phase 2 0\.\d\nn = 20, 1 seeds", capsys.readouterr().out
-    )
+@pytest.mark.parametrize(
+    ("name", "model", "head"),
+    [("cifar10", "vit", "head on position 0 trained"), ("trec", "bert", "position 0 (the first word piece)")],
+)
+def test_whoever_has_the_model_runs_the_authors_way_by_one_command(name, model, head, vit, tmp_path, capsys):
+    asked = [
+        "--backbone",
+        str(vit.parent / model),
+        "--authors",
+        "--cache",
+        str(tmp_path),
+        "-o",
+        str(tmp_path / "t.json"),
+    ]
+    assert door.main([name, *asked]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"about 0\.\d minutes: features 0\.\d, phase 1 0\.0, phase 2 0\.\d\nn = 20, 1 seeds", printed)
     document = json.loads((tmp_path / "t.json").read_text())
-    assert document["name"] == "cifar10_pretrained_authors"
-    assert document["settings"]["backbone"]["what"] == "frozen vit; head on position 0 trained in phase 1"
-    assert document["settings"]["phase2"]["optimiser"].startswith(
-        "AdamW without weight decay, no warm-up, linear to zero"
-    )
-    assert (document["settings"]["phase2"]["step_size"], document["settings"]["phase2"]["batch"]["20"]) == (5e-5, 16)
+    assert document["name"] == f"{name}_pretrained_authors"
+    settings, phase2 = document["settings"], document["settings"]["phase2"]
+    assert settings["backbone"]["what"].startswith(f"frozen {model}; ")
+    assert head in settings["backbone"]["what"]
+    assert phase2["optimiser"].startswith("AdamW without weight decay, no warm-up, linear to zero")
+    assert (phase2["step_size"], phase2["batch"]["20"]) == (5e-5, 16)
+
+
+def test_the_authors_way_is_planned_for_each_of_their_sets():
+    assert door.plan_of("ag_news", "bert-base-uncased", True) == ("ag_news_pretrained_authors", "bert-base-uncased")
     for name in ("mnist", "cifar10", "pneumonia_mnist", "breast_mnist", "ag_news", "trec"):
         plan = PLANS[f"{name}_pretrained_authors"]
         assert (plan.step_size, set(plan.batch.values()), plan.special_tokens) == (5e-5, {16}, plan.kind == "image")

@@ -45,11 +45,14 @@ def plan_of(what: str, backbone: str | None, authors: bool) -> tuple[str, str | 
     known = {
         one: f"{base}_{one}" for one in FIXED if f"{base}_{one}" in PLANS and (base == what or one.startswith("lite"))
     }
-    encoder = backbone if backbone not in known and backbone and ("/" in backbone or Path(backbone).is_dir()) else None
-    if backbone and not encoder and backbone not in known:
+    asked = backbone or ""
+    outside = "/" in asked or asked in backbones.BACKBONES.values() or (asked and Path(asked).is_dir())
+    encoder = backbone if outside and asked not in known else None
+    if asked and not encoder and asked not in known:
         model = "the folder or hub name (with a /) of a pretrained ViT or BERT"
-        raise ValueError(f"--backbone must be one of {', '.join(known)} for {what}, or {model}; got {backbone!r}")
-    name = known.get(backbone or "", base)
+        ours = f"one of {', '.join(known)}" if known else "left out"
+        raise ValueError(f"--backbone must be {ours} for {what}, or {model}; got {backbone!r}")
+    name = known.get(asked, base)
     if encoder and f"{base}_pretrained{'_authors' * authors}" in PLANS:
         name = f"{base}_pretrained"
     name += "_authors" * authors
