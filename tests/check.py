@@ -3,7 +3,8 @@
     python -m tests.check [--since COMMIT] [--jobs N] [--seconds S] [--list]
 
 A test file is reached when it imports a changed module, itself or through others, or when it, or such a module, names a
-changed file that is no module; a changed page reaches the tests of all pages. Files that import it directly run first.
+changed file that is no module; a changed page reaches the tests of all pages, a changed docstring those that read
+docstrings. Files that import it directly run first.
 What has not begun in time is left out, and so is a test that asks for patience by a mark `timeout` of its own. Before
 all of them, and whatever changed, come those that find a claim or a page half made.
 Pages and browser tests are never run here. So green means "go on", not "proven".
@@ -30,6 +31,7 @@ HALF_MADE = (
     "tests/test_replication.py::test_every_claim_is_registered_as_it_stands",
     "tests/test_pages.py::test_a_page_is_as_a_page_must_be",
 )
+READERS = (Path("tests/test_reference.py"), Path("tests/test_prose.py"))  # of docstrings
 MAIN = ("origin/main", "main", "HEAD")  # what a change is compared with: where it left the first of these that is there
 
 
@@ -60,6 +62,30 @@ def changed_files(root: Path, commit: str) -> list[Path]:
     tracked = _git(root, "diff", "--name-only", "--no-renames", "-z", commit).split("\0")
     new = _git(root, "ls-files", "--others", "--exclude-standard", "-z").split("\0")
     return sorted({Path(name) for name in tracked if name} | {Path(name) for name in new if (root / name).is_file()})
+
+
+def only_words(root: Path, commit: str, path: Path) -> bool:
+    """Whether only docstrings and comments of a module changed: it computes what it did."""
+    before = subprocess.run(
+        ["git", "show", f"{commit}:{path.as_posix()}"], cwd=root, capture_output=True, text=True, check=False
+    )
+    if path.suffix != ".py" or before.returncode != 0 or not (root / path).is_file():
+        return False
+    try:
+        return _without_words(before.stdout) == _without_words((root / path).read_text(encoding="utf-8"))
+    except SyntaxError:  # half written: the tests will say so
+        return False
+
+
+def _without_words(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node) is not None
+        ):
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 # --- what it reaches --------------------------------------------------------------------------------------------------
@@ -208,7 +234,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CheckError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    tests = reached_tests(root, changed)
+    words = {path for path in changed if only_words(root, commit, path)}
+    tests = reached_tests(root, set(changed) - words)
+    tests += [path for path in READERS if words and path not in tests]
     print(f"Changed since {commit[:7]}: {len(changed)} files. They reach {len(tests)} test files.", flush=True)
     if options.list:
         print(*tests, sep="\n")

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections import Counter
+from itertools import zip_longest
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -48,8 +49,14 @@ def pair(source: NotebookNode, stored: NotebookNode) -> list[str]:
     faults = []
     for number, (left, right) in enumerate(zip(source.cells, stored.cells, strict=True)):
         for what in ("cell_type", "source"):
-            if (first := left[what]) != (second := right[what]):
-                faults.append(f"cell {number}: {what} differs: {first!r} in the .md, {second!r} in the .ipynb")
+            if left[what] != right[what]:
+                # The first line that differs: a whole cell would be cut before it.
+                lines = zip_longest(left[what].splitlines(), right[what].splitlines(), fillvalue="")
+                line, first, second = next((k, a, b) for k, (a, b) in enumerate(lines, 1) if a != b)
+                faults.append(
+                    f"cell {number}: {what} differs, line {line}: {first[:100]!r} in the .md, {second[:100]!r} in the .ipynb: "
+                    "`attnlib notebooks PAGE` takes the .md, `jupytext --sync` the newer file"
+                )
         kept = [{k: v for k, v in c.metadata.items() if k not in NOT_PAIRED and v != []} for c in (left, right)]
         if kept[0] != kept[1]:
             faults.append(f"cell {number}: metadata differ: {kept[0]} in the .md, {kept[1]} in the .ipynb")

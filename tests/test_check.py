@@ -109,6 +109,16 @@ def test_changes_since_main_committed_or_not(root: Path) -> None:
     expected = [".gitignore", "attnlib/a.py", "attnlib/c.py", "attnlib/new file.py"]
     assert [path.as_posix() for path in check.changed_files(root, first)] == expected
     assert check.starting_point(root, "HEAD") != first
+    # A docstring and a comment are words; half a line is no such thing, nor a text that is a value, nor a new module.
+    for text, words in (
+        ('"""New."""\n# why\nCONSTANT = 1\n', True),
+        ("CONSTANT = (\n", False),
+        ('CONSTANT = "1"\n', False),
+    ):
+        write(root / "attnlib" / "a.py", text)
+        assert check.only_words(root, first, Path("attnlib/a.py")) == words, text
+    others = [Path("attnlib/new file.py"), Path("attnlib/c.py"), Path(".gitignore")]
+    assert not any(check.only_words(root, first, path) for path in others)
     with pytest.raises(check.CheckError, match="nowhere"):
         check.starting_point(root, "nowhere")
 

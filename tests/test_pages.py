@@ -54,7 +54,13 @@ def test_a_page_is_as_a_page_must_be(page: Page) -> None:
     assert notebook.metadata.jupytext.formats == "ipynb,md:myst"
     faults = {name: check(notebook) for name, check in CHECKS.items()}
     faults |= {"pair": page_checks.pair(jupytext.read(page.source), notebook), "stale": stale(notebook, page.name)}
-    assert {name: found for name, found in faults.items() if found} == {}
+    told = [
+        f"{name}: {line}"
+        for name, found in faults.items()
+        for line in ([found] if isinstance(found, str) else found)
+        if line
+    ]
+    assert not told, "\n".join(told)
 
 
 # Parts whose subject a reader can see in 40 lines; IV compares variants of these, VIII proves numbers.
