@@ -271,37 +271,41 @@ def test_the_digest_is_that_of_the_rows_and_changes_with_the_seed(balanced):
 # --- The small ViT's setups, on pixels and on random features -------------------------------------------------------------
 
 
+def is_the_network(setup, data, plan, inputs):
+    """Of seed 1: phase 1 again, on inputs(split, rows), gives the logits, features and labels of pool and test."""
+    phase1, pool, (held, test) = parts_of(data, plan, 1)
+    labels, shape = torch.from_numpy(data.split("train").y[phase1]), ViTShape(classes=2, **plan.shape)
+    known = inputs("train", phase1).float()
+    model = train_vit(known, labels, shape, seed=1, epochs=plan.epochs, step_size=plan.head_step_size)
+    parts = ((setup.pool, setup.pool_labels, "train", pool), (setup.test, setup.test_labels, held, test))
+    for (layer, y, split, rows), features in zip(parts, setup.features, strict=True):
+        with torch.no_grad():
+            logits = model(inputs(split, rows))
+        torch.testing.assert_close(layer.logits(setup.own)[0], logits, rtol=0, atol=2e-5)
+        torch.testing.assert_close(layer.finish.head(features), logits, rtol=0, atol=2e-5)
+        np.testing.assert_array_equal(y, data.split(split).y[rows])
+    assert setup.head_only == (logits.argmax(-1) == y).double().mean().item()
+    assert setup.rows == Rows.of(data, plan, 1)
+
+
+SMALL = {"width": 12, "heads": 3, "hidden": 10}
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch):
     data = uneven(channels=channels)
     monkeypatch.setattr(setups, "load", lambda name, folder: data)
     name = "breast_mnist_random_features"
     fixed = {**PLANS[name].random_features, "features": 9}
-    shape = {**PLANS[name].shape, "features": 9, "width": 12, "heads": 3, "hidden": 10, "channels": channels}
-    plan = dataclasses.replace(PLANS[name], phase1=30, pool=12, test=None, epochs=2, shape=shape, random_features=fixed)
+    shape = {**PLANS[name].shape, **SMALL, "features": 9, "channels": channels}
+    plan = dataclasses.replace(BALANCED, epochs=2, shape=shape, random_features=fixed)
     setup = prepare(name, 1, plan=plan)
-    phase1, pool, (held, test) = parts_of(data, plan, 1)
     # The whitening sees every row of phase 1 once, and no other picture.
-    pixels = {split: data.split(split).x.astype(np.float32) / 255 for split in ("train", held)}
     features = RandomFeatures(28, 7, features=9, window=6, stride=2, gamma=0.5, seed=1)
-    features.fit(pixels["train"][sorted(set(phase1.tolist()))])
-    tokens = [
-        features.transform(pixels[split][rows]) for split, rows in (("train", phase1), ("train", pool), (held, test))
-    ]
-    assert tokens[0].shape == (30, 16, 9)
-    labels = torch.from_numpy(data.split("train").y[phase1])
-    model = train_vit(tokens[0], labels, ViTShape(classes=2, **shape), seed=1, epochs=2, step_size=plan.head_step_size)
-    with torch.no_grad():
-        for layer, own, features in zip((setup.pool, setup.test), tokens[1:], setup.features, strict=True):
-            logits = model(own)
-            torch.testing.assert_close(layer.logits(setup.own)[0], logits, rtol=0, atol=2e-5)
-            torch.testing.assert_close(layer.finish.head(features), logits, rtol=0, atol=2e-5)
-        assert setup.head_only == (model(tokens[2]).argmax(-1) == setup.test_labels).double().mean().item()
-    np.testing.assert_array_equal(setup.pool_labels.numpy(), data.split("train").y[pool])
-    np.testing.assert_array_equal(setup.test_labels.numpy(), data.split(held).y[test])
-    assert setup.rows == Rows.of(data, plan, 1)
-    assert setup.backbone["features"] == 9
-    assert setup.backbone["window"] == 6
+    features.fit(data.pixels("train")[sorted(set(parts_of(data, plan, 1)[0].tolist()))])
+    is_the_network(setup, data, plan, lambda split, rows: features.transform(data.pixels(split)[rows]))
+    assert setup.pool.tokens.shape == (12, 17, 12)
+    assert (setup.backbone["features"], setup.backbone["window"]) == (9, 6)
     assert "random Fourier features" in setup.backbone["what"]
 
 
@@ -317,20 +321,24 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
         "LiteTokens",
         lambda name, folder: folders.append((name, folder)) or SimpleNamespace(transform=tokens, what="", sha256="ab"),
     )
-    shape = {**PLANS["breast_mnist_lite0"].shape, "features": 3, "width": 12, "heads": 3, "hidden": 10}
-    plan = dataclasses.replace(PLANS["breast_mnist_lite0"], phase1=30, pool=12, test=None, epochs=2, shape=shape)
+    shape = {**PLANS["breast_mnist_lite0"].shape, **SMALL, "features": 3}
+    plan = dataclasses.replace(BALANCED, fixed="lite0", epochs=2, shape=shape)
     setup = prepare("breast_mnist_lite0", 1, plan=plan, cache=tmp_path, encoder_name="", progress=False)
-    phase1, _, (held, test) = parts_of(data, plan, 1)
-    known = tokens(data.split("train").x, phase1).float()
-    labels = torch.from_numpy(data.split("train").y[phase1])
-    model = train_vit(known, labels, ViTShape(classes=2, **shape), seed=1, epochs=2, step_size=plan.head_step_size)
-    with torch.no_grad():
-        logits = model(tokens(data.split(held).x, test))
-    torch.testing.assert_close(setup.test.logits(setup.own)[0], logits, rtol=0, atol=2e-5)
+    is_the_network(setup, data, plan, lambda split, rows: tokens(data.split(split).x, rows))
     # Only the last attention reads the class token: its query is the same for all samples.
     assert torch.equal(setup.test.tokens[0, 0], setup.test.tokens[5, 0])
     assert setup.backbone["lite0_sha256"] == "ab"
     assert folders == [("lite0", tmp_path)]
+
+
+def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
+    data = uneven(width=8, channels=3)
+    monkeypatch.setattr(setups, "load", lambda name, folder: data)
+    shape = {"image": 8, "patch": 4, "layers": 2, "channels": 3, **SMALL}
+    plan = dataclasses.replace(BALANCED, shape=shape, epochs=2)
+    setup = prepare("breast_mnist", 1, plan=plan)
+    is_the_network(setup, data, plan, lambda split, rows: torch.from_numpy(data.pixels(split)[rows]))
+    assert setup.backbone["what"].startswith("small pre-norm vision transformer")
 
 
 def test_weakened_tokens_keep_some_channels_and_get_noise_of_their_own_width():
@@ -346,37 +354,6 @@ def test_weakened_tokens_keep_some_channels_and_get_noise_of_their_own_width():
     # Between pictures, and between parts, no noise is shared: correlations of 3600 numbers.
     for one, two in ((added[0], added[1]), (added[0], other[0])):
         assert abs(torch.corrcoef(torch.stack([one.flatten(), two.flatten()]))[0, 1]) < 0.1
-
-
-def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
-    data = uneven(width=8, channels=3)
-    monkeypatch.setattr(setups, "load", lambda name, folder: data)
-    shape = {"image": 8, "patch": 4, "width": 12, "heads": 3, "layers": 2, "hidden": 10, "channels": 3}
-    plan = dataclasses.replace(BALANCED, shape=shape, epochs=2)
-    setup = prepare("breast_mnist", 0, plan=plan)
-    phase1, pool, (held, test) = parts_of(data, plan, 0)
-    colour = {split: torch.from_numpy(data.split(split).x).float() / 255 for split in ("train", held)}
-    model = train_vit(
-        colour["train"][phase1],
-        torch.from_numpy(data.split("train").y[phase1]),
-        ViTShape(classes=2, **shape),
-        seed=0,
-        epochs=2,
-        step_size=plan.head_step_size,
-    )
-    with torch.no_grad():
-        torch.testing.assert_close(setup.pool.logits(setup.own)[0], model(colour["train"][pool]), rtol=0, atol=2e-5)
-        torch.testing.assert_close(setup.test.logits(setup.own)[0], model(colour[held][test]), rtol=0, atol=2e-5)
-    assert setup.backbone["what"].startswith("small pre-norm vision transformer")
-
-
-def test_the_own_query_and_key_of_a_pretrained_model_give_its_features(vit):
-    plan = dataclasses.replace(PLANS["breast_mnist_pretrained"], phase1=20, pool=25, test=12, epochs=3)
-    setup = setups.pretrained_setup(two_splits(), plan, 0, vit)
-    expected = setup.test.finish.head(setup.features[1])
-    torch.testing.assert_close(setup.test.logits(setup.own).reshape(12, 2), expected, rtol=0, atol=1e-5)
-    assert setup.rows == Rows.of(two_splits(), plan, 0)
-    assert setup.rows.tested == 12
 
 
 # --- Pretrained vision transformers ---------------------------------------------------------------------------------------
@@ -403,6 +380,9 @@ def test_an_image_setup_on_a_pretrained_vit_equals_the_library(vit):
         features = model(pixel_values=pixels).last_hidden_state[:, 0]
     torch.testing.assert_close(setup.features[1], features, rtol=0, atol=1e-5)
     assert (setup.test.finish.head(features).argmax(-1) == setup.test_labels).double().mean().item() == setup.head_only
+    expected = setup.test.finish.head(setup.features[1])
+    torch.testing.assert_close(setup.test.logits(setup.own).reshape(12, 2), expected, rtol=0, atol=1e-5)
+    assert setup.rows == Rows.of(data, plan, 0)
 
 
 def test_the_fresh_classifier_is_drawn_from_the_seed(vit):

@@ -437,15 +437,6 @@ def test_requests_that_cannot_be_carried_out(command, out, arguments, message, t
     assert not list(tmp_path.iterdir())
 
 
-def test_the_seeds_are_those_of_the_plan(tiny, tmp_path, monkeypatch):
-    monkeypatch.setitem(remake.PLANS, "digits", dataclasses.replace(tiny, seeds=2, sizes=(10,)))
-    asked = ["digits", "-o", str(tmp_path / "digits.json")]
-    assert door.main(asked) == 0
-    assert read_table("digits", tmp_path).seeds(10) == (0, 1)
-    assert door.main([*asked, "--seeds", "3"]) == 0
-    assert read_table("digits", tmp_path).seeds(10) == (0, 1, 3)
-
-
 def test_a_head_is_scaled_to_the_plans_confidence_and_predicts_as_before(tiny, tmp_path, monkeypatch):
     name = "digits_equal_confidence"
     plan = dataclasses.replace(tiny, data="digits", sizes=(10,), confidence=1.7)
