@@ -2,7 +2,6 @@
 
 import errno
 import importlib.metadata
-import json
 import socket
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 
 from bookkit import cli
 from bookkit.pages.catalogue import UserError
-from bookkit.sweeps import folder
 from tests.refusals import refused
 from tests.tiny_book import write
 from tests.tiny_page import make_book
@@ -85,8 +83,7 @@ BAD = {  # words of a command -> what its one line holds
     "notebooks --jobs 0": "argument --jobs: must be a whole number from 1 to 1024; got '0'",
     "stability --jobs 1e3": "argument --jobs: must be a whole number from 1 to 1024; got '1e3'",
     f"book --jobs {TOO_BIG}": "argument --jobs: must be a whole number from 1 to 1024",
-    "sweep tiny tiny.yml -o out --cluster deep.json": "scheduler file deep.json is not one",
-    "sweep --status bare": "is not that of a sweep",
+    "sweep tiny tiny.yml -o file": "file is a file: give another",
 }
 
 
@@ -96,12 +93,10 @@ def hard_book(tmp_path: Path, monkeypatch) -> Path:
     monkeypatch.chdir(make_book(tmp_path))
     odd = {"application/vnd.attnlib.claims+json": 5}
     cell = nbformat.v4.new_code_cell("1", outputs=[nbformat.v4.new_output("display_data", data=odd)])
-    bare = {"format": 2}
     files = {
-        "deep.ipynb": "[" * 100_000, "deep.json": "[" * 100_000, "notebooks/part/01_tiny.ipynb": "{", "file": "",
+        "deep.ipynb": "[" * 100_000, "notebooks/part/01_tiny.ipynb": "{", "file": "",
         "odd.ipynb": nbformat.writes(nbformat.v4.new_notebook(cells=[cell])), "tiny.yml": "product: {n: [1, 2]}",
         "pyproject.toml": '[project]\nname = "tiny"\nversion = "1"',
-        "bare/sweep.json": json.dumps({**bare, "checksum": folder._hash(bare)}),
     }  # fmt: skip
     for name, text in files.items():
         write(tmp_path / name, text)

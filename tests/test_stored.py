@@ -131,7 +131,6 @@ print(json.dumps(said))
 
 
 def test_an_edited_or_shortened_table_is_refused_by_its_reader_in_a_sentence(tmp_path: Path) -> None:
-    pytest.importorskip("h5netcdf")
     shutil.copytree(HOME, tmp_path / "attnbook", ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-c", EDITED, str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)

@@ -45,7 +45,7 @@ PASSED_ON = {
     ),
     "replicate": ("judge every claim at fresh seeds, drawn by a public rule", "bookkit.replication.command:main"),
     "stability": ("how many digits of a page's numbers stand on other machines", "bookkit.pages.stability:main"),
-    "sweep": ("execute a page at every point of a grid, and collect one table", "bookkit.sweeps.command:main"),
+    "sweep": ("execute a page at every point of a grid, and collect one table", "bookkit.sweeps.run:main"),
 }
 GROUP = "bookkit.commands"  # of the entry points by which installed books add commands
 NOTEBOOK = "an executed notebook, or the name of a page: its stored outputs"

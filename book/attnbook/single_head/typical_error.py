@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from attnbook.draws import Estimate, median, share
+from attnbook.draws import Estimate, mean, median, share
 from attnlib import checks
 
 
@@ -44,3 +44,18 @@ def typical_error(log10_error: Any, label_noise: float, prefix: str = "") -> dic
     named = median(log10_error).named("log10_clean_error_median")
     named |= benign_share(log10_error, label_noise).named("benign_share")
     return {prefix + name: number for name, number in named.items()}
+
+
+def two_step_results(measured: Any, error: Any, label_noise: float) -> dict[str, float]:
+    """What page `single_head/02_two_steps` records of its draws (R,): attributes of `summarise`, and the exact log10 clean errors."""
+    return {
+        **mean(measured.train_accuracy_step1).named("train_accuracy_step1"),
+        **mean(measured.train_accuracy).named("train_accuracy"),
+        **share(int(measured.interpolates.sum()), len(measured.interpolates)).named("interpolating_fraction"),
+        **typical_error(error, label_noise),
+        "log10_clean_error_mean": float(error.mean()),
+        "log10_clean_error_min": float(error.min()),
+        "log10_clean_error_max": float(error.max()),
+        **mean(measured.attention_clean).named("attention_clean"),
+        **mean(measured.attention_noisy).named("attention_noisy"),
+    }

@@ -28,8 +28,7 @@ LANGUAGE_INFO = {
     "nbconvert_exporter": "python",
     "pygments_lexer": "ipython3",
 }
-# Kept of a page's header, so that `jupytext --sync` finds the same in both files. Of what jupytext notes for itself: some.
-HEADER = ("bookkit", "jupytext")
+# Kept of what jupytext notes in a page's header, so that `jupytext --sync` finds the same in both files.
 JUPYTEXT = ("default_lexer", "formats", "notebook_metadata_filter")
 
 OUTPUT_LIMIT = 600  # seconds for a cell's last output to arrive: nbclient's 4 are too few on a busy machine
@@ -80,18 +79,16 @@ def read_source(source: str) -> NotebookNode:
         line = source.count("\n", 0, found.start()) + 1
         raise UserError(f"line {line} holds the invisible U+{ord(found[0]):04X}, at which cells break: delete it")
     notebook = jupytext.reads(source, fmt="md:myst")
-    if unknown := sorted({*notebook.metadata} - {"kernelspec", "language_info", *HEADER}):
-        raise UserError(f"a page's header holds jupytext, kernelspec, bookkit; got {unknown[0]}, which would be lost")
+    if unknown := sorted({*notebook.metadata} - {"kernelspec", "language_info", "jupytext"}):
+        raise UserError(f"a page's header holds jupytext and kernelspec; got {unknown[0]}, which would be lost")
     for number, cell in enumerate(code_cells(notebook), start=1):
         if found := _UNHEARD.search(cell.source):
             raise UserError(
                 f"code cell {number} holds `{found[0].strip()}`, which no runner of pages hears: a cell that is to fail raises an error, "
                 "and a program is run by subprocess.run(..., check=True)"
             )
-    header = {key: notebook.metadata[key] for key in HEADER if key in notebook.metadata}
-    own = header.pop("jupytext", {})
-    if kept := {key: own[key] for key in JUPYTEXT if key in own}:
-        header["jupytext"] = kept
+    own = notebook.metadata.get("jupytext", {})
+    header = {"jupytext": kept} if (kept := {key: own[key] for key in JUPYTEXT if key in own}) else {}
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **header})
     notebook.nbformat, notebook.nbformat_minor = 4, 5
     for cell, own in zip(notebook.cells, cell_ids(notebook), strict=True):
@@ -249,7 +246,7 @@ def _describe(error, cell: int | None, trace: str) -> str:
 
 def normalise(notebook: NotebookNode) -> None:
     """Strip, in place, what differs between two equal runs: timestamps, papermill's records, versions, cuts in what was printed."""
-    kept = {key: notebook.metadata[key] for key in HEADER if key in notebook.metadata}
+    kept = {key: notebook.metadata[key] for key in ("jupytext",) if key in notebook.metadata}
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **kept})
     ids: dict[str, int] = {}
     for cell in notebook.cells:

@@ -227,12 +227,12 @@ def run_page(page: Page, values: dict[str, Any]) -> NotebookNode:
         try:
             executed = interruptible(execute, stop)
         except PageError as error:
-            raise RunError(f"page {_told(error)}") from error
+            raise RunError(f"page {told(error)}") from error
     executed.metadata["papermill"] = {"parameters": values, "input_path": f"{page.name}.md", "output_path": None}
     return executed
 
 
-def _told(error: PageError) -> str:
+def told(error: PageError) -> str:
     """What a reader is told of a page that failed: its cell in full where one raised an error."""
     from papermill.exceptions import PapermillExecutionError
 

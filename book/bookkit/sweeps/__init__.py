@@ -1,6 +1,5 @@
-"""Sweeps: one page at many parameters, on this machine or a cluster; nothing lost, one table at the end."""
+"""Sweeps: one page at every point of a grid, on this machine or a Dask cluster; one table at the end."""
 
-from bookkit.sweeps.folder import open_sweep
-from bookkit.sweeps.run import plan, sweep
+from bookkit.sweeps.run import sweep
 
-__all__ = ["open_sweep", "plan", "sweep"]
+__all__ = ["sweep"]

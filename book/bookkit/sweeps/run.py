@@ -1,264 +1,322 @@
-"""A sweep: what is asked for is checked, what is missing is run, every row is written the moment it is there.
+"""A sweep: a page at every point of a grid, a small file for each point that is finished, and one table of all.
 
-An executor takes the points: processes of this machine that joblib starts, or the workers of a Dask cluster. The command alone writes.
+    point-ID.json     parameters, named results, seconds, error; ID is the hash of the page's source, the packages' and the parameters
+    results.parquet   the table, written whenever a sweep ends in an orderly way
+
+joblib gives the points to processes of this machine, or to the workers of a Dask cluster; the command alone writes, aside and
+renamed. A row has the name of its own version of page and code, so another version's row is never read: it stays, unread.
 """
 
-import itertools
+import asyncio
+import hashlib
 import json
 import logging
 import os
-import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, wait
+import shutil
+import signal
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import joblib
-from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
-from joblib.parallel import get_active_backend
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from bookkit.code import code_of
-from bookkit.pages.catalogue import UserError, find_root, one_line, resolve_page
-from bookkit.pages.parameters import page_parameters, require_room
-from bookkit.pages.rerun import RunError
-from bookkit.parser import MOST_JOBS
-from bookkit.settings import settings
-from bookkit.sweeps.folder import Sweep, locked, open_sweep, require_folder, write_row
-from bookkit.sweeps.grid import make_grid, read_grid
-from bookkit.sweeps.points import Job, Row, batched_function, end_with, records_results, run_batched, run_point
+from bookkit.code import code_of, imported
+from bookkit.files import written_aside
+from bookkit.pages.catalogue import UserError, find_root, one_line, require_writable, resolve_page
+from bookkit.pages.one_page import PageError, run_in_folder
+from bookkit.pages.parameters import require_room
+from bookkit.pages.rerun import RunError, told
+from bookkit.parser import Parser, complain, harmless, program
+from bookkit.results import plain, read_results
+from bookkit.sweeps.grid import read_grid
 
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+Grid = Path | str | Mapping[str, Any]
+Row = dict[str, Any]  # parameters, results, status (done, failed, missing), seconds, error (None unless failed)
 SAFE = "all rows so far are safe: give the same command again"
-CONNECT, FIRST_WORKER = 10, 60  # seconds in which a scheduler must answer, and may be without a worker
-AHEAD = 1000  # points that a cluster holds at a time: it may grow while it works
+AHEAD, CONNECT = (
+    1000,
+    10,
+)  # points that a cluster, which may grow, holds at a time; seconds in which a scheduler must answer
+_alone = threading.Lock()  # papermill changes the working directory of its process
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a sweep would do: the sweep as asked, with the rows that are there, and the points that would run."""
+class Sweep:
+    """What is asked for: a page, the code that it imports, the points of a grid and the folder of their rows."""
 
-    job: Job
-    asked: Sweep
-    todo: dict[str, dict[str, Any]]
+    page: str
+    source: str  # MyST
+    packages: tuple[str, ...]
+    code: str  # hash of the packages
+    version: str  # hash of the code and the source
+    points: Sequence[Row]
+    folder: Path
+
+    def path(self, parameters: Row) -> Path:
+        """Where the row of a point is kept."""
+        return self.folder / f"point-{_hash([self.version, parameters])[:16]}.json"
+
+    def rows(self) -> list[Row]:
+        """The row of every point."""
+        return [_read(self.path(parameters), parameters) for parameters in self.points]
 
 
 def sweep(
-    page: str,
-    grid: Path | str | Mapping[str, Any],
-    output: Path | str,
-    *,
-    fixed: Mapping[str, Any] | None = None,
-    cluster: str | Path | None = None,
-    jobs: int | None = None,
-    batched: bool = False,
-    notebooks: Literal["none", "failed", "all"] = "failed",
-    time_limit: int | None = None,
-    retry_failed: bool = False,
-    progress: bool = False,
-    root: Path | None = None,
-) -> Sweep:
-    """Run `page` at every point of `grid` that has no row in the folder `output` yet, and return what is there then.
+    page: str, grid: Grid, output: Path | str, *, jobs: int | None = None, dask: str | None = None, status: bool = False
+) -> "pandas.DataFrame":
+    """Run `page` at every point of `grid` that is not done in the folder `output`, and return the table of all points.
 
     Args:
         page: as the command `rerun` takes it.
-        grid: a YAML file, or the mapping it would hold.
-        output: folder of the sweep; made where there is none, gone on with where there is one.
-        fixed: parameters that have one value everywhere; override those of the grid's `fixed`.
-        cluster: address of a Dask scheduler, or its scheduler file. Left out: processes of this machine, or the cluster of
-            `joblib.parallel_config(backend="dask")` around the call.
+        grid: a YAML file, or the mapping that it would hold.
+        output: folder of the rows; made where there is none, gone on with where there is one.
         jobs: points run at a time, in processes of this machine (default: one per core).
-        batched: by the page's batched function, in this process, where the page declares one.
-        notebooks: which executed notebooks are kept.
-        time_limit: seconds for each cell of the page.
-        retry_failed: run points again that failed in an earlier call.
-        progress: show a bar on stderr.
-        root: folder of the book (default: the nearest at or above here).
+        dask: address of a Dask scheduler, whose workers run the points instead.
+        status: run and write nothing, return what there is.
 
-    Raises `UserError`, before anything runs, for whatever is wrong with the request; later for a full disk and for a
-    package that changes on the way. Raises `RunError` when workers or the cluster are lost. However it ends, rows are never
-    lost, and the same call goes on with what is missing.
+    Returns a line for each point, in the order of the grid: parameters and named results under their names (`result_NAME` where
+    a parameter has the name), `run_status` (done, failed, missing), `run_seconds` and `run_error`.
+
+    Raises `UserError`, before anything runs, for whatever is wrong with the request. Raises `RunError` when workers are lost or the
+    folder cannot be written; the rows so far are safe then.
     """
-    _check_options(cluster, jobs, batched, notebooks, time_limit)
-    ready = plan(
-        page, grid, output, fixed=fixed, batched=batched, retry_failed=retry_failed, root=root,
-        notebooks=notebooks, time_limit=time_limit,
-    )  # fmt: skip
-    asked, todo = ready.asked, ready.todo
-    if asked.damaged:
-        print(
-            f"{len(asked.damaged)} rows in {asked.path} are damaged ({asked.damaged[0]}.json): run again",
-            file=sys.stderr,
-        )
-    with ExitStack() as stack:
-        if batched:
-            made = run_batched(ready.job, todo)
-        elif todo:  # where points run is known before a folder is made
-            made = _kernels(ready.job, todo, *stack.enter_context(_workers(ready.job, cluster, jobs, len(todo))))
-        else:
-            made = (row for row in ())
-        path = stack.enter_context(locked(asked))
-        bar = tqdm(total=len(asked.points), initial=len(asked.points) - len(todo), unit="point", disable=not progress)
-        stack.enter_context(bar)
-        stack.enter_context(closing(made))
-        failed = 0
-        for row, notebook in made:
-            write_row(path, row, notebook)
-            failed += row["status"] == "failed"
-            bar.set_postfix(failed=failed, refresh=False)
-            bar.update()
-    return open_sweep(asked.path)
+    asked = _asked(page, grid, output)
+    if not status:
+        _run(asked, jobs, dask)
+    return _table(asked.rows()).to_pandas()
 
 
-def plan(
-    page: str,
-    grid: Path | str | Mapping[str, Any],
-    output: Path | str,
-    *,
-    fixed: Mapping[str, Any] | None = None,
-    batched: bool = False,
-    retry_failed: bool = False,
-    root: Path | None = None,
-    **of_job: Any,
-) -> Plan:
-    """What `sweep` would do with the same arguments. Nothing is run or written. Raises `UserError` as `sweep` does."""
-    root = root or find_root()
+def _asked(page: str, grid: Grid, output: Path | str) -> Sweep:
+    root, folder = find_root(), Path(output).absolute()
     found, code = resolve_page(page, root), code_of(root)
-    source = found.source.read_text(encoding="utf-8")
-    made = make_grid(grid, found, fixed) if isinstance(grid, Mapping) else read_grid(Path(grid), found, fixed)
-    if not records_results(source) and of_job.get("notebooks") != "all":
-        raise UserError(
-            f"page {found.name} records no named results: a sweep would have nothing to collect but its notebooks (notebooks 'all')"
-        )
-    if batched and batched_function(source, code.names) is None:
-        raise UserError(f"page {found.name} declares no batched function: leave out batched")
-    job = Job(found.name, source, code.hash(), code.names, (*settings(root).versions, "papermill"), **of_job)
-    meanings = {parameter.name: parameter.help for parameter in page_parameters(found)}
-    asked = Sweep(Path(output), job.page, job.page_hash, job.package_hash, made, meanings)
-    require_folder(asked)
-    kept = {id_ for id_, row in asked.rows.items() if row["status"] == "done" or not retry_failed}
-    todo = {id_: each for id_, each in asked.points.items() if id_ not in kept}
-    require_room(found, todo.values(), root)
-    return Plan(job, asked, todo)
+    points = read_grid(grid, found)
+    require_room(found, points, root)
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir():
+        raise UserError(f"output {output} needs a folder, and {there} is a file: give another")
+    names = [each.name for each in folder.glob("*")]
+    if names and not any(name.startswith(("point-", ".lock")) for name in names):
+        raise UserError(f"output {output} holds {min(names)} and no sweep: give a new folder")
+    require_writable([there])
+    source, hashed = found.source.read_text(encoding="utf-8"), code.hash()
+    return Sweep(found.name, source, code.names, hashed, _hash([source, hashed]), points, folder)
 
 
-def _check_options(
-    cluster: str | Path | None, jobs: int | None, batched: bool, notebooks: str, time_limit: int | None
-) -> None:
-    if notebooks not in ("none", "failed", "all"):
-        raise UserError(f"notebooks must be none, failed or all; got {notebooks!r}")
-    for name, value, most in (("jobs", jobs, MOST_JOBS), ("time_limit", time_limit, 10**7)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most):
-            raise UserError(f"{name} must be a whole number from 1 to {most}; got {value!r}")
-    if batched:
-        given = {"cluster": cluster, "jobs": jobs, "time_limit": time_limit}
-        if senseless := [name for name, value in given.items() if value is not None]:
-            raise UserError(f"batched runs in this process, all points at once: leave out {' and '.join(senseless)}")
-        if notebooks == "all":
-            raise UserError("batched executes no notebooks: leave out notebooks='all'")
-    if jobs is not None and cluster is not None:
-        raise UserError(f"jobs={jobs} is for local processes: cluster {cluster} has its own workers")
+def _run(asked: Sweep, jobs: int | None, dask: str | None) -> None:
+    """Run what is missing and what failed before; each row is written the moment it is there, the table on every way out."""
+    if jobs is not None and (dask is not None or type(jobs) is not int or jobs < 1):
+        raise UserError(f"jobs must be a whole number from 1, and is left out with dask; got {jobs!r}")
+    todo = [row["parameters"] for row in asked.rows() if row["status"] != "done"]
+    try:
+        with ExitStack() as stack:
+            client = stack.enter_context(_client(dask)) if dask is not None and todo else None
+            asked.folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(asked.folder / ".lock").acquire(timeout=0))
+            for left in asked.folder.glob("*.part"):  # of a sweep that was killed
+                left.unlink()
+            stack.callback(_publish, asked)
+            made = stack.enter_context(closing(_made(asked, todo, jobs or joblib.cpu_count(), client)))
+            for row in stack.enter_context(tqdm(made, total=len(todo), unit="point", disable=None)):
+                with written_aside(asked.path(row["parameters"])) as aside:
+                    aside.write_text(json.dumps(row))
+    except Timeout:
+        raise UserError(f"output {asked.folder} is in use by another sweep: wait, or give another") from None
+    except OSError as error:
+        raise RunError(f"{asked.folder} cannot be written ({error.strerror or error}): make room; {SAFE}") from error
 
 
-# --- where points run -----------------------------------------------------------------------------------------------------
-
-
-def _kernels(
-    job: Job, todo: Mapping[str, Mapping[str, Any]], executor: Executor, ahead: int, engine: str
-) -> Iterator[tuple[Row, str | None]]:
-    """Rows and notebooks of points as they come, by a kernel each; `executor` holds `ahead` points at a time.
-
-    Raises `RunError` when workers or the cluster are lost.
-    """
-    waiting, running = iter(todo.items()), {}
-    while True:
-        for point in itertools.islice(waiting, ahead - len(running)):
-            running[executor.submit(run_point, job, *point, engine)] = point
-        if not running:
-            return
-        # Not for ever: Windows hears Ctrl-C in between only.
-        for future in wait(running, timeout=1, return_when=FIRST_COMPLETED).done:
-            point = running.pop(future)
-            try:
-                found = future.result()
-            except BrokenProcessPool as error:
-                raise RunError(f"a worker process died (out of memory?); {SAFE}") from error
-            except CancelledError as error:
-                raise RunError(f"the connection to the scheduler was lost; {SAFE}") from error
-            except Exception as error:
-                from distributed import KilledWorker
-
-                if not isinstance(error, KilledWorker):
-                    raise
-                text = "the worker processes died under this point again and again (out of memory?)"
-                found = job.row(*point, engine, 0.0, error=text, traceback=text), None
-            yield found
+def _made(asked: Sweep, todo: Sequence[Row], jobs: int, client: Any) -> Iterator[Row]:
+    """Rows as they come. Raises `RunError` where workers are lost, `UserError` where no point can run."""
+    with ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", UserWarning)  # joblib's, of points that are given up on Ctrl-C
+        if client is None:
+            jobs = max(1, min(jobs, len(todo)))
+            scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="sweep-", ignore_cleanup_errors=True))
+            stack.enter_context(joblib.parallel_config("loky", initializer=_end_with, initargs=(os.getpid(), scratch)))
+        else:
+            jobs, scratch = AHEAD, None
+            stack.enter_context(joblib.parallel_config(_on_dask(client)))
+        # Two processes at least: for one, joblib would run the pages in this process, and papermill take its Ctrl-C.
+        parallel = joblib.Parallel(max(jobs, 2), return_as="generator_unordered", batch_size=1, pre_dispatch=jobs)
+        work = (asked.page, asked.source, asked.packages, asked.code, scratch)
+        try:
+            with _deaf():
+                rows = parallel(joblib.delayed(run_point)(parameters, *work) for parameters in todo)
+            yield from rows
+        except UserError:
+            raise
+        except Exception as error:
+            raise RunError(f"workers were lost ({type(error).__name__}: {one_line(error)}); {SAFE}") from error
 
 
 @contextmanager
-def _workers(
-    job: Job, cluster: str | Path | None, jobs: int | None, at_most: int
-) -> Iterator[tuple[Executor, int, str]]:
-    """What the points of a sweep are given to, how many at a time, and the word for where they run."""
-    active, _ = get_active_backend()
-    with ExitStack() as stack:
-        client = stack.enter_context(_client(cluster)) if cluster is not None else getattr(active, "client", None)
-        if client is not None:
-            _require_workers(client, job)
-            executor = client.get_executor(pure=False)
-            try:
-                yield executor, AHEAD, "dask"
-            finally:
-                if client.status == "running":  # one that has lost its scheduler has nothing to take back
-                    executor.shutdown(wait=False)
-            return
-        if getattr(active, "uses_threads", False):
-            raise UserError("a page needs a process of its own: joblib's backend must be loky or dask, and no threads")
-        number = max(1, min(jobs or joblib.cpu_count(), at_most))
-        executor = ProcessPoolExecutor(number, initializer=end_with, initargs=(os.getpid(),))
-        stack.callback(executor.shutdown, kill_workers=True)
-        yield executor, number, "local"
+def _deaf() -> Iterator[None]:
+    """Processes that start inside never hear Ctrl-C, which a terminal sends to all: they could only complain. We hear it after."""
+    mask = getattr(signal, "pthread_sigmask", lambda *_: None)  # not on Windows
+    if os.name == "posix":
+        resource_tracker.ensure_running()  # its start would let the signal through again
+    before = mask(getattr(signal, "SIG_BLOCK", None), {signal.SIGINT})
+    try:
+        yield
+    finally:
+        mask(getattr(signal, "SIG_SETMASK", None), before)
 
 
-def _client(cluster: str | Path) -> Any:
-    """A client of the scheduler at an address, or that a scheduler file names. Raises `UserError` when none answers."""
+def run_point(parameters: Row, page: str, source: str, packages: Sequence[str], code: str, scratch: Any) -> Row:
+    """In a worker: run the page at one point, in an empty folder that is deleted again. A page that fails is a row with its error.
+
+    Raises `UserError` when the packages here are not those of the sweep: a worker has others, or they were edited meanwhile.
+    """
+    from jupyter_core.utils import ensure_event_loop
+
+    start, results, error = time.monotonic(), {}, None
+    try:
+        with _alone, tempfile.TemporaryDirectory(prefix="point-", dir=scratch, ignore_cleanup_errors=True) as folder:
+            notebook = run_in_folder(Path(folder), source, parameters, page, imported(packages), saving=False)
+        results = {name: plain(name, value) for name, value in read_results(notebook).items()}
+        error = None if results else "the page recorded no named results (bookkit.results.record)"
+    except UserError:  # no point can run here
+        raise
+    except Exception as failure:  # of the page, or a full disk: the points after this one are worth trying
+        what = told(failure) if isinstance(failure, PageError) else f"{type(failure).__name__}: {one_line(failure)}"
+        error = harmless(what.partition("\n")[0])
+    ensure_event_loop().close()  # papermill leaves it open in this thread: a worker would run out of sockets
+    asyncio.set_event_loop(None)
+    if imported(packages).hash() != code:
+        raise UserError(f"a worker has another {' or '.join(packages)}, or it was edited since the start; {SAFE}")
+    how = {"status": "failed" if error else "done", "seconds": time.monotonic() - start, "error": error}
+    return {"parameters": parameters, "results": results, **how}
+
+
+def _end_with(parent: int, scratch: str) -> None:
+    """In a worker of this machine: end as soon as the command is gone, and with this process its kernel, which looks for its parent too."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        shutil.rmtree(scratch, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _client(address: str) -> Any:
     from distributed import Client
 
     for name in ("distributed", "distributed.client"):  # a lost connection is told in one line, not in its log
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    address: Any = str(cluster)
-    if address.endswith(".json"):
-        try:  # Dask itself would wait for the file to appear
-            address = json.loads(Path(address).read_text(encoding="utf-8"))["address"]
-        except OSError as error:
-            raise UserError(f"scheduler file {cluster} cannot be read: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise UserError(
-                f"scheduler file {cluster} is not one: `dask scheduler --scheduler-file` writes it"
-            ) from error
-    if not isinstance(address, str) or ":" not in address:
-        raise UserError(
-            f"cluster must be an address (tcp://127.0.0.1:8786) or a scheduler file (.json); got {address!r}"
-        )
     try:
-        return Client(address, set_as_default=False, timeout=CONNECT)
+        return Client(str(address), set_as_default=False, timeout=CONNECT)
     except (OSError, ValueError) as error:  # ValueError: an address that is none
-        raise UserError(
-            f"cluster {cluster} does not answer ({one_line(error, 120)}): is its scheduler running?"
-        ) from error
+        raise UserError(f"no scheduler answers at {address}: is it running? ({one_line(error, 120)})") from error
 
 
-def _require_workers(client: Any, job: Job) -> None:
-    """Wait for a first worker. Raises `UserError` when none comes, or one has other packages than the sweep, or none."""
+def _on_dask(client: Any) -> Any:
+    """joblib's backend; it alone would run pages in this process if the cluster had one core, and wait forever for workers that died."""
+    from joblib._dask import DaskDistributedBackend
+
+    class OnDask(DaskDistributedBackend):
+        def effective_n_jobs(self, n_jobs: int) -> int:
+            return AHEAD
+
+        def submit(self, func: Any, callback: Any = None) -> Any:
+            future = super().submit(func, callback)
+            future.add_done_callback(lambda done: done.exception() and callback(done.exception()))
+            return future
+
+    return OnDask(client=client)
+
+
+# --- rows and their table -----------------------------------------------------------------------------------------------
+
+
+def _hash(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _read(path: Path, parameters: Row) -> Row:
+    """The row of a point; status missing where there is none, or no whole one of this very point."""
+    missing = {"parameters": parameters, "results": {}, "status": "missing", "seconds": None, "error": None}
     try:
-        client.wait_for_workers(1, timeout=FIRST_WORKER)
-    except TimeoutError:
-        raise UserError(
-            f"the cluster has had no worker for {FIRST_WORKER} s: dask worker ADDRESS --nthreads 1"
-        ) from None
-    for address, error in sorted(client.run(job.require_version, on_error="return").items()):
-        if error is not None:
-            raise UserError(
-                f"worker {address} cannot run points ({one_line(error)}): install the very packages of this command there"
-            )
+        row = json.loads(path.read_bytes())
+        whole = row.keys() == missing.keys() and isinstance(row["results"], dict)
+        return row if whole and row["parameters"] == parameters else missing
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return missing
+
+
+def _table(rows: Sequence[Row]) -> "pyarrow.Table":
+    """A line for each point; what no column of one type can hold stands as JSON."""
+    import pyarrow
+
+    columns: dict[str, Any] = {name: [row["parameters"][name] for row in rows] for name in rows[0]["parameters"]}
+    for name in {name: None for row in rows for name in row["results"]}:
+        free = f"result_{name}" if name in rows[0]["parameters"] or name.startswith("run_") else name
+        columns[free] = [row["results"].get(name) for row in rows]
+    columns |= {f"run_{name}": [row[name] for row in rows] for name in ("status", "seconds", "error")}
+    for name, values in columns.items():
+        try:
+            columns[name] = pyarrow.array(values)
+        except (pyarrow.ArrowException, TypeError, OverflowError):
+            columns[name] = [None if value is None else json.dumps(value) for value in values]
+    return pyarrow.table(columns)
+
+
+def _publish(asked: Sweep) -> None:
+    import pyarrow.parquet
+
+    with written_aside(asked.folder / "results.parquet") as aside:
+        pyarrow.parquet.write_table(_table(asked.rows()), aside)
+
+
+# --- the command --------------------------------------------------------------------------------------------------------
+
+
+def parser() -> Parser:
+    """Options of the command."""
+    what = "Execute a page at every point of a grid. Stop it whenever you like: the same command goes on."
+    top = Parser(prog=f"{program()} sweep", description=what)
+    top.add_argument("page", metavar="PAGE", help="as in rerun")
+    top.add_argument("grid", metavar="GRID", type=Path, help="YAML: product, zip, seeds, fixed")
+    top.add_argument("-o", dest="output", metavar="FOLDER", type=Path, required=True, help="of rows and table")
+    top.add_jobs("points")
+    top.add_argument("--dask", metavar="ADDRESS", help="of a Dask scheduler, whose workers run the points")
+    top.add_argument("--status", action="store_true", help="say what there is, run and write nothing")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command `sweep`; returns its exit code: 0, or 1 where a point failed or the sweep came to no end."""
+    options = parser().parse_intermixed_args(arguments)
+    asked = _asked(options.page, options.grid, options.output)
+    try:
+        if not options.status:
+            _run(asked, options.jobs, options.dask)
+    except RunError as error:
+        return complain(str(error), 1)
+    except KeyboardInterrupt as end:
+        end.args = ("interrupted; rows are safe, the same command goes on",)
+        raise
+    rows = asked.rows()
+    words = [row["status"] for row in rows]
+    counts = (f"{words.count(word)} {word}" for word in ("done", "failed", "missing"))
+    print(f"{asked.page}: {len(rows)} points", *counts, sep=", ")
+    varied = [name for name in asked.points[0] if len({point[name] for point in asked.points}) > 1]
+    for row in [row for row in rows if row["error"]][:5]:
+        setting = [f"{name}={row['parameters'][name]!r}" for name in varied]
+        print(harmless(f"  {', '.join(setting)}: {row['error']}"))
+    return 1 if "failed" in words and not options.status else 0

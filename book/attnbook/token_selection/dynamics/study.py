@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from attnbook.draws import mean
 from attnbook.token_selection.dynamics.growth import growth, inverse_growth
 from attnbook.token_selection.dynamics.official import LeakedTest, leaked_test
 from attnlib import checks
@@ -172,3 +173,18 @@ def dynamics_study(
     lines = growth_lines(situations["balanced"].trajectory, situations["balanced"].start.weight_scale)
     leaks = tuple(leaked_test(law, each, step_size, steps, record=LOGGED) for each in leak_seeds)
     return DynamicsStudy(law, step_size, steps, situations, lines, leaks)
+
+
+def dynamics_results(path: Trajectory, end: Population) -> dict[str, float]:
+    """What the page records: the last record of a course, and what it does on fresh data then."""
+    clean, noisy = (path.attention_of(kind)[-1] for kind in ("clean", "noisy"))
+    return {
+        **mean(path.train_accuracy()[-1]).named("train_accuracy"),
+        **mean(path.train_accuracy("clean")[-1]).named("train_accuracy_clean"),
+        **mean(path.train_accuracy("noisy")[-1]).named("train_accuracy_noisy"),
+        **mean(end.accuracy).named("test_accuracy"),
+        **mean(end.loss).named("test_loss"),
+        **mean(clean[:, 0]).named("attention_clean"),
+        **mean(noisy[:, 0]).named("attention_noisy"),
+        **mean(noisy[:, 1]).named("attention_noisy_confusing"),
+    }
