@@ -131,7 +131,7 @@ def _run(asked: Sweep, jobs: int | None, dask: str | None) -> None:
             made = stack.enter_context(closing(_made(asked, todo, jobs or joblib.cpu_count(), client)))
             for row in stack.enter_context(tqdm(made, total=len(todo), unit="point", disable=None)):
                 with written_aside(asked.path(row["parameters"])) as aside:
-                    aside.write_text(json.dumps(row))
+                    aside.write_bytes(json.dumps(row).encode())
     except Timeout:
         raise UserError(f"output {asked.folder} is in use by another sweep: wait, or give another") from None
     except OSError as error:
