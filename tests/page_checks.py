@@ -11,7 +11,9 @@ from nbformat import NotebookNode
 from bookkit.editions.leaks import strings
 from bookkit.pages.one_page import code_cells
 from bookkit.pages.parameters import parse_parameters
+from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE, shown
 from bookkit.toc import visible_words
+from bookkit.verdicts import html_table, text_table
 
 COLAB_CELL = """import importlib.util
 
@@ -151,6 +153,24 @@ def quiet(notebook: NotebookNode) -> list[str]:
             shown = {kind: data for kind, data in output.get("data", {}).items() if not kind.startswith("image/")}
             if match := MACHINE.search("\n".join(strings([output.get("text", ""), shown]))):
                 faults.append(f"code cell {number}: shows a path of a machine: {match.group()!r}")
+    return faults
+
+
+def tables(notebook: NotebookNode) -> list[str]:
+    """What a table says is what its data say: running the page again compares the data alone."""
+    faults = []
+    for data in (output.get("data", {}) for cell in code_cells(notebook) for output in cell.outputs):
+        said = [data.get("text/plain", ""), data.get("text/html", "")]
+        if RESULTS_TYPE in data:
+            # A notebook keeps its data in the order of the names.
+            lines = [sorted(re.split(r"\n|<tr>|</tbody>", text)) for text in (*said, *shown(data[RESULTS_TYPE]))]
+            if lines[:2] != lines[2:]:
+                faults.append("the named-results of the page are not those of its data")
+        if CLAIMS_TYPE in data and said[1]:
+            records, opened = data[CLAIMS_TYPE], said[1].partition("class='verdict-further'")[0]
+            parts = [[r for r in records if (f"<b>{r['id']}</b>" in opened) == kind] for kind in (True, False)]
+            if said != [text_table(records), html_table(*parts)]:
+                faults.append("the verdicts of the page are not those of its data")
     return faults
 
 

@@ -17,7 +17,7 @@ from bookkit.pages import notebooks
 from bookkit.pages.catalogue import Page, UserError, find_pages
 from bookkit.pages.execution import PagesFailed
 from bookkit.pages.notebooks import renew, stale
-from bookkit.results import CLAIMS_TYPE
+from bookkit.results import CLAIMS_TYPE, RESULTS_TYPE
 from bookkit.toc import visible_words
 from bookkit.verdicts import ROW
 from tests import page_checks
@@ -35,6 +35,7 @@ CHECKS: dict[str, Callable] = {
     "figures": page_checks.figures,
     "markdown": page_checks.markdown,
     "quiet": page_checks.quiet,
+    "tables": page_checks.tables,
     "compared": page_checks.compared,
 }
 
@@ -79,6 +80,14 @@ def test_a_page_says_one_thing_and_shows_its_subject(page: Page) -> None:
     assert page_checks.one_thing(notebook, **LONGER.get(page.name, {})) == []
     if page.name.startswith(IN_THE_OPEN):
         assert page_checks.open_cell(notebook) == []
+
+
+@pytest.mark.parametrize("form", ["text/html", "text/plain"])
+def test_a_number_edited_in_the_verdicts_alone_is_found(form: str) -> None:
+    notebook = stored(next(page for page in PAGES if page.name == "single_head/02_two_steps"))
+    assert page_checks.tables(notebook) == []
+    reworded(CLAIMS_TYPE, form, "holds", "fails")(notebook)
+    assert page_checks.tables(notebook) == ["the verdicts of the page are not those of its data"]
 
 
 def test_figure_names_are_unique_in_the_book() -> None:
@@ -166,6 +175,19 @@ def add_output(number: int, output) -> Callable:
     return lambda notebook: cells(notebook)[number - 1].outputs.append(output)
 
 
+def reworded(kind: str, form: str, old: str, new: str) -> Callable:
+    """An edit of what is shown beside data: one number of the table."""
+
+    def edit(notebook) -> None:
+        (data,) = (
+            o.data for cell in page_checks.code_cells(notebook) for o in cell.outputs if kind in o.get("data", {})
+        )
+        assert old in data[form]
+        data[form] = data[form].replace(old, new, 1)
+
+    return edit
+
+
 def add_markdown(text: str) -> Callable:
     return lambda notebook: notebook.cells.append(nbformat.v4.new_markdown_cell(text))
 
@@ -208,6 +230,16 @@ BAD = [
         "quiet",
         add_output(3, new_output("display_data", data={"text/plain": "<f at 0x7f0012345678>"})),
         "0x7f0012345678",
+    ),
+    (
+        "tables",
+        reworded(RESULTS_TYPE, "text/html", "200", "201"),
+        "named-results of the page are not those of its data",
+    ),
+    (
+        "tables",
+        reworded(RESULTS_TYPE, "text/plain", "200", "201"),
+        "named-results of the page are not those of its data",
     ),
     ("compared", set_metadata(6, tags=[]), "code cell 6 of 6"),
     ("compared", set_metadata(3, tags=["nbval-ignore-output"]), "code cell 3 of 6"),

@@ -454,7 +454,20 @@ def test_a_stale_claim_shows_no_count_and_is_told(book: Path) -> None:
     assert known["D1"].as_published()["stale"] == known["D1"].stale
     assert known["D1"].as_published()["replication"] is None
     assert together(moved, known["D1"]) == moved
-    assert stale_words(known).startswith("1 claims were judged at fresh seeds on pages that have changed since")
+    assert stale_words(known).startswith("1 claims were judged at fresh seeds before they or their pages changed")
+
+
+def test_a_claim_whose_evidence_shows_no_number_is_stale_by_what_its_rules_made() -> None:
+    part = {"rule": "mean", "centre": 1.05, "draws": 40, "holds": True, "high": math.inf}
+    record = {**RECORD, "numbers": {}, "parts": [part]}
+    known = replace(_counted([_run(), _run()], {"D1": "a"})["D1"], numbers=counts.own_numbers(record), tables="")
+    assert known.numbers == {"part 1, centre": 1.05}
+    assert (
+        known.stale(record, {}, NONE) == known.stale({**record, "parts": [{**part, "centre": 1.0509}]}, {}, NONE) == ""
+    )
+    moved = {**record, "parts": [{**part, "centre": 1.0}]}
+    assert known.stale(moved, {}, NONE) == "the page's part 1, centre is 1.0, and was 1.05"
+    assert known.stale({**record, "parts": []}, {}, NONE) == "the page's number part 1, centre is gone"
 
 
 def test_counts_of_a_claim_that_changed_since_are_not_shown(book: Path) -> None:
@@ -473,7 +486,8 @@ def test_counts_of_a_claim_that_changed_since_are_not_shown(book: Path) -> None:
     small_book(book, "6.5", "6.25")
     register([RECORD], book, "a sharper bound", date(2026, 11, 24))
     standing = standings(book)["D1"]
-    assert (standing.held, standing.replicated_words) == ("", "")
+    assert standing.held == ""
+    assert standing.replicated_words == "stale, so nothing is counted: the claim was registered anew since"
     assert standing.registered_words == "again on 2026-11-24, because a sharper bound"
     assert Standing(None, None).as_published() == {"registered": None, "replication": None}
 

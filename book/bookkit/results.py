@@ -48,13 +48,18 @@ def record(**values: Any) -> None:
     if not values:
         raise ValueError("record needs at least one named result; got none: record(train_accuracy=...)")
     payload = {name: plain(name, value) for name, value in values.items()}
+    publish(RESULTS_TYPE, payload, *shown(payload))
+
+
+def shown(payload: dict[str, Any]) -> tuple[str, str]:
+    """Named results as text and as a table in HTML."""
     text = "\n".join(f"{name} = {_short(value)}" for name, value in payload.items())
     rows = "".join(
         f"<tr><th scope='row'><code>{html.escape(k)}</code></th><td>{html.escape(_short(v))}</td></tr>"
         for k, v in payload.items()
     )
     head = "<thead><tr><th scope='col'>named result</th><th scope='col'>value</th></tr></thead>"
-    publish(RESULTS_TYPE, payload, text, f"<table class='named-results'>{head}<tbody>{rows}</tbody></table>")
+    return text, f"<table class='named-results'>{head}<tbody>{rows}</tbody></table>"
 
 
 def read(notebook: Any, mime_type: str) -> list[Any]:

@@ -76,8 +76,8 @@ class Standing:
 def standings(root: Path | None = None) -> dict[str, Standing]:
     """By claim.
 
-    Left out are counts of a claim that was registered anew since (they speak of another claim), counts at seeds that somebody had looked at
-    before it was registered, and counts that are stale: the page's own numbers, or the tables that it reads, are others now.
+    Counts that are stale are left out, and why is said: the claim was registered anew since, so that they speak of another one or of seeds
+    that somebody had looked at; or the page's own numbers, or the tables that it reads, are others now.
     """
     root = root or find_root()
     known, table, said = registered(root), counts.read(root), restated(root)
@@ -86,7 +86,8 @@ def standings(root: Path | None = None) -> dict[str, Standing]:
     for claim in {**known, **(table.claims if table else {}), **said}:
         each, fixed, record = (table.claims.get(claim) if table else None), known.get(claim), records.get(claim)
         if each and fixed and (each.fingerprint != fixed.fingerprint or each.first < fixed.unseen):
-            each = None
+            found[claim] = Standing(fixed, None, said.get(claim, ""), "the claim was registered anew since")
+            continue
         found[claim] = Standing(fixed, each, said.get(claim, ""))
         if each and record:
             path = root / f"{record['page']}.ipynb"
@@ -100,7 +101,7 @@ def stale_words(known: Mapping[str, Standing]) -> str:
     if not (stale := [claim for claim, standing in known.items() if standing.stale]):
         return ""
     return (
-        f"{len(stale)} claims were judged at fresh seeds on pages that have changed since, and show no count ({', '.join(stale[:8])}"
+        f"{len(stale)} claims were judged at fresh seeds before they or their pages changed, and show no count ({', '.join(stale[:8])}"
         f"{', ...' if len(stale) > 8 else ''}): {program()} replicate PAGE --seeds 20 --write"
     )
 

@@ -33,6 +33,7 @@ from bookkit.widths import LEDGER
 FILE = "book/replication.json"
 FORMAT = 2
 LETTERS = {"holds": "h", "not contradicted": "u", "fails": "f", "outside its regime": "o"}
+PART, JUDGED = "part ", 1e-3  # of a number that a rule made; so far it may move
 WORDS = {letter: verdict for verdict, letter in LETTERS.items()}
 
 
@@ -116,15 +117,34 @@ class Counts:
         """
         if marked(tables) != self.tables:
             return "the page reads other tables now"
-        now = record.get("numbers", {})
+        now = own_numbers(record)
         for name in {**self.numbers, **now}:
             if name not in now or name not in self.numbers:
                 return f"the page's number {name} is {'gone' if name in self.numbers else 'new'}"
             before, value = self.numbers[name], now[name]
             one_kind = isinstance(before, float) and isinstance(value, float)
-            if before != value and not (one_kind and tolerances.same(f"{record['id']}:{name}", before, value)):
+            judged = one_kind and name.startswith(PART) and math.isclose(before, value, rel_tol=JUDGED, abs_tol=1e-12)
+            if (
+                before != value
+                and not judged
+                and not (one_kind and tolerances.same(f"{record['id']}:{name}", before, value))
+            ):
                 return f"the page's {name} is {value!r}, and was {before!r}"
         return ""
+
+
+def own_numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a page says of a claim in numbers: those of its evidence, and what its rules made of them ("part 1, centre").
+
+    A claim may be judged on draws that no number of its evidence shows: a claim without numbers would never be stale.
+    """
+    judged = {
+        f"{PART}{place}, {name}": value
+        for place, part in enumerate(record.get("parts", []), 1)
+        for name, value in part.items()
+        if isinstance(value, float) and math.isfinite(value)
+    }
+    return {name: _rounded(value, 12) for name, value in {**record.get("numbers", {}), **judged}.items()}
 
 
 def marked(tables: Mapping[str, str]) -> str:
@@ -223,7 +243,7 @@ def count(
             # What chance decides may come out the same at every seed (all draws inside); then the page tells whether its draws changed.
             fresh=claim in changed or bool(changed and records[0]["false_alarm"]),
             columns=_columns([record.get("parts", []) for record in records]),
-            numbers={name: _rounded(value, 12) for name, value in stored[claim].get("numbers", {}).items()},
+            numbers=own_numbers(stored[claim]),
             tables=marked(tables or {}),
         )
     return found

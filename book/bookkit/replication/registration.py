@@ -7,13 +7,15 @@ Only seeds from there on count: a judge that was changed after results had been 
 
 A fingerprint reads what decides the verdict: the code of the judge with the constants and helpers of its own module that it names, the
 wrong constant of its negative control, the expected verdict, the condition of its regime, and the page's default parameters. Words are
-left out (docstrings, comments, types, layout, and what the rules are told to say): a better sentence is no other claim. A test compares
-every judge with what was registered of it last.
+left out (docstrings, comments, types, layout, and what the rules are told to say): a better sentence is no other claim. The numbers of
+the sentence are not: "between 2.1 and 2.2" is another claim than "between 2.3 and 2.4". A test compares every judge with what was
+registered of it last.
 """
 
 import ast
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -71,6 +73,7 @@ def fingerprint(record: Mapping[str, Any], root: Path) -> str:
         decides: list[Any] = [record["function"].rpartition(".")[2], *shapes]
     else:
         decides = [record["statement"], record["rule"]]
+    decides.append(re.findall(r"\d+(?:\.\d+)?", record["statement"]))
     source = root / "notebooks" / f"{page_name(record)}.md"
     text = json.dumps([decides, _sizes(source, source.stat().st_mtime_ns)], ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
