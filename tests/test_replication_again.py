@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from bookkit.code import code_of
+from bookkit.ledger.records import read_ledger
 from bookkit.pages.catalogue import resolve_page
 from bookkit.pages.times import page_times
 from bookkit.replication import counts
@@ -68,6 +69,30 @@ def test_a_letter_that_was_changed_is_found(claim: str) -> None:
             changed = replace(each, **{name: row[:k] + other[row[k]] + row[k + 1 :]})
             (told,) = otherwise({claim: changed})
             assert told.startswith(f"{claim}: {'its control' if name == 'told' else f'seed {each.first + k}'}")
+
+
+def fixed_otherwise(claims: dict[str, Counts], records: dict[str, dict[str, Any]]) -> list[str]:
+    """A sentence for each thing that is one at every seed (rule, draws, level, limits) and another on the page itself."""
+    told = []
+    for claim, each in claims.items():
+        columns = [] if each.joined else zip(each.columns, records[claim].get("parts", []), strict=False)
+        for place, (column, own) in enumerate(columns, 1):
+            for name in {*column, *own} - {"value"}:  # a measurement, which may come out alike at the seeds
+                kept, shown = column.get(name), own.get(name)
+                close = isinstance(kept, float) and isinstance(shown, float) and math.isclose(kept, shown, rel_tol=1e-6)
+                if name in column and name in own and not isinstance(kept, list) and kept != shown and not close:
+                    told.append(f"{claim}: part {place} has the {name} {kept} at every seed, and {shown} on its page")
+    return told
+
+
+def test_what_is_one_at_every_seed_is_that_of_the_page() -> None:
+    records = {record["id"]: record for record in read_ledger(ROOT)}
+    assert fixed_otherwise(CLAIMS, records) == []
+    f13 = CLAIMS["F13"]  # as a forger would: more draws make an interval look narrower
+    changed = replace(f13, columns=({**f13.columns[0], "draws": 80}, *f13.columns[1:]))
+    assert fixed_otherwise({"F13": changed}, records) == [
+        "F13: part 1 has the draws 80 at every seed, and 40 on its page"
+    ]
 
 
 # --- judged again -------------------------------------------------------------------------------------------------------------
