@@ -67,7 +67,7 @@ from attnbook import stored
 from attnbook.certified import boundary_range, full_run, hard_heads
 from attnbook.in_context import full_runs, trap_study
 from attnbook.in_context.deeper_and_wider import study as wider
-from attnbook.single_head.phase_diagram import proved, random_settings
+from attnbook.single_head.phase_diagram import proved
 from attnbook.token_selection.heat_map import study as heat
 from attnbook.token_selection.real_data import attention_maps, digits, effective, tables
 
@@ -76,7 +76,7 @@ READERS = {
     "boundary_cells.json": boundary_range.stored, "hard_heads.json": hard_heads.stored,
     "full_run.json": lambda: full_run.Table("a", 0, 0, 0, (), str, "attnlib").missing,
     "wider.npz": lambda: wider._read(wider.TABLE), "trap.npz": trap_study.stored_table,
-    "rates.safetensors": full_runs.load_rates, "proved.npz": proved.table, "random_settings.npz": random_settings.stored,
+    "rates.safetensors": full_runs.load_rates, "proved.npz": proved.table,
     "heat_map_39x39.npz": lambda: heat.read_map(heat.TABLE, heat.published_plan()),
     "attention_maps.npz": attention_maps.stored_maps,
     "effective.json": effective.read_effective, "digits_study.npz": lambda: digits._table(digits.STORED),

@@ -1,24 +1,14 @@
-"""Proved outcomes of random settings against drawn training sets.
-
-`python -m attnbook.single_head.phase_diagram.random_settings` makes the stored table of 2000 settings, in some minutes on one core:
-200 training sets for each that is decided.
-"""
-
-from pathlib import Path
+"""Proved outcomes of random settings against drawn training sets: settings over the whole box, and what becomes of them."""
 
 import numpy as np
 import torch
 
-from attnbook.files import write_arrays
-from attnbook.stored import seal, sealed
 from attnlib.gaussian import bartlett_rows
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from attnlib.single_head.proved import OUTCOMES, proved_outcome
-from bookkit.parser import answered
 
-TABLE = Path(__file__).parent / "tables" / "random_settings.npz"
-ERROR, PARTS = 0.1, 8
+ERROR = 0.1
 
 
 def random_setting(rng: np.random.Generator) -> dict[str, float]:
@@ -74,20 +64,3 @@ def judged_settings(settings: int, draws: int, seed: int) -> dict[str, np.ndarra
             others = int((~drawn_outcomes(law, step, draws, rng)[:, code]).sum())
         rows.append(x | {"code": code, "probability": proof.probability, "others": others, "draws": draws})
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
-def stored() -> dict[str, np.ndarray]:
-    """The stored table."""
-    with np.load(sealed(TABLE)) as file:
-        return dict(file)
-
-
-def make(parts: int = PARTS) -> None:
-    """Store the table: 250 settings a part, each part with its own seed."""
-    found = [judged_settings(250, 200, seed) for seed in range(parts)]
-    write_arrays(TABLE, compressed=True, **{name: np.concatenate([x[name] for x in found]) for name in found[0]})
-    seal(TABLE)
-
-
-if __name__ == "__main__":
-    raise SystemExit(answered("random_settings", make))
