@@ -14,9 +14,17 @@ from attnbook.token_selection.real_data.attention_maps import true_labels_back
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
 from attnbook.token_selection.real_data.tables import TABLES
 from attnbook.token_selection.real_data.trial_figures import draw_order
-from attnbook.token_selection.real_data.trial_study import AUTHORS, OURS, strong, trial_study
+from attnbook.token_selection.real_data.trial_study import (
+    AUTHORS,
+    OURS,
+    range_study,
+    second_backbone,
+    strong,
+    trial_study,
+)
 from attnbook.token_selection.real_data.trial_tables import (
     Course,
+    as_markdown,
     changed,
     course_table,
     courses,
@@ -71,7 +79,7 @@ def test_a_line_of_the_table_is_what_the_stored_bits_say(study, name, data, way,
     lines, heads = trial_table([one for one in strong(study) if one.n == 200])
     (line,) = [dict(zip(heads, one, strict=True)) for one in lines if one[:2] == (data, way)]
     accuracy, F = by_hand(name, (1, 2, 3), classes)
-    assert line["accuracy, %, at η = 0 / 0.1 / 0.2 / 0.4"] == " / ".join(f"{one:.1f}" for one in accuracy)
+    assert [line[f"η = {eta}"] for eta in ("0", "0.1", "0.2", "0.4")] == [f"{one:.1f}" for one in accuracy]
     assert line["F"] == F
     assert line["F, η ≤ 0.2"] == by_hand(name, (1, 2), classes)[1]
     fit, heads_lost = [], []
@@ -223,3 +231,22 @@ def test_the_picture_of_the_order_shows_each_stage(study):
     said = [text.get_text().replace("\N{MINUS SIGN}", "-").lstrip("+") for text in axes.texts]
     assert said[: len(table)] == [line["change after, η = 0.2"].lstrip("+") for line in table]
     plt.close(figure)
+
+
+@pytest.mark.parametrize("rows", [range_study, second_backbone])
+def test_rows_that_the_page_holds_as_text_are_those_of_the_stored_tables(rows):
+    found, page = rows(), PAGE.read_text("utf-8")
+    if found:
+        assert as_markdown(found) in page, (
+            "put the result of trial_tables.as_markdown into II.9, and read the text around it again"
+        )
+
+
+def test_lines_of_text_say_what_the_cells_say(study):
+    rows = [one for one in strong(study) if one.n == 200][:2]
+    cells, heads = trial_table(rows)
+    text = as_markdown(rows).replace("$", "").replace("\\pm", " ± ").splitlines()
+    assert [[cell.strip() for cell in line.strip("|").split("|")] for line in (text[0], *text[2:])] == [
+        heads,
+        *map(list, cells),
+    ]

@@ -4,6 +4,7 @@ The order of events was looked at before anyone had said how to count it: it is 
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,9 @@ def _named(row: Tried) -> str:
 
 
 def trial_table(rows: Sequence[Tried]) -> tuple[list[tuple[str, ...]], list[str]]:
-    """What was lost: a line for each row, and the heads. Where noise levels go beyond the authors' range, F has a column for these alone.
+    """What was lost: a line for each row, and the heads; accuracies in per cent, by η.
+
+    Where noise levels go beyond the authors' range, F has a column for these alone.
 
     Raises ValueError for rows of different noise levels, and for none.
     """
@@ -39,14 +42,27 @@ def trial_table(rows: Sequence[Tried]) -> tuple[list[tuple[str, ...]], list[str]
         raise ValueError(f"rows must have the same noise levels; got {sorted(kinds)}")
     (levels,) = kinds
     narrower = max(levels) > RANGE
-    heads = ["data", "way", f"accuracy, %, at η = {' / '.join(f'{eta:g}' for eta in levels)}", "fit", "F"]
+    heads = ["data", "way", *(f"η = {eta:g}" for eta in levels), "fit", "F"]
     heads += [f"F, η ≤ {RANGE:g}"] * narrower + ["F, linear head", "outcome"]
     cells = [
-        (_named(row), row.way, row.accuracies(), f"{row.judged.fit.value:.2f}", plus_minus(row.judged.fraction),
+        (_named(row), row.way, *row.accuracies().split(" / "), f"{row.judged.fit.value:.2f}", plus_minus(row.judged.fraction),
          *[plus_minus(row.up_to(RANGE))] * narrower, plus_minus(mean(row.linear_head())), row.judged.outcome)
         for row in rows
     ]  # fmt: skip
     return cells, heads
+
+
+def as_markdown(rows: Sequence[Tried]) -> str:
+    """`trial_table` as lines of Markdown. II.9 has rows so that came after its claims were judged: a table that its cells read is one by
+    which they would have to be judged again.
+    """
+    cells, heads = trial_table(rows)
+    lines = [
+        heads,
+        ["---"] * len(heads),
+        *[[re.sub(r"(\S+) ± (\S+)", r"$\1\\pm\2$", cell) for cell in line] for line in cells],
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def runs_table(rows: Sequence[Tried]) -> tuple[list[tuple[str, ...]], list[str]]:
