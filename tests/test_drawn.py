@@ -20,7 +20,7 @@ X = np.geomspace(1, 100, 40)
 def figure(
     point: float = 1.0,
     labels: tuple[str, str] = ("theory", "measured"),
-    bar: float = 0.02,
+    bar: float = 0.1,
     height: float = 2.0,
     cell: float = 0.0,
     band: float = 0.1,
@@ -70,7 +70,7 @@ def right() -> str:
 FAULTS = {
     "point": ({"point": 0.8}, "panel 1, line 2, points 4 2: stored 0.6"),
     "labels": ({"labels": ("measured", "theory")}, "panel 1, legend 1 1: stored 'theory', now 'measured'"),
-    "bar": ({"bar": 0.3}, "panel 1, line 3, points 1 2: stored "),
+    "bar": ({"bar": 0.05}, "panel 1, bars between line 3 and line 4, 1: stored 0.03"),
     "height": ({"height": 1.9}, "panel 2, y, ends 2: stored 2.1, now 1.995"),
     "cell": ({"cell": 4.0}, "panel 3, collection 1, values 11: stored "),
     "band": ({"band": 0.3}, "panel 1, collection 2, points 1 2: stored "),
@@ -84,7 +84,7 @@ FAULTS = {
     "level": ({"level": 15.0}, "panel 3, collection 2, around 2 "),
     "scale": ({"scale": "linear"}, "panel 1, y, scale: stored 'log', now 'linear'"),
 }
-UNSEEN = {"point", "cell", "band", "labels", "note", "title", "level"}  # by the picture alone
+UNSEEN = {"bar", "point", "cell", "band", "labels", "note", "title", "level"}  # by the picture alone
 
 
 @pytest.mark.parametrize("name", FAULTS)

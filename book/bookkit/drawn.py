@@ -26,6 +26,7 @@ DIGITS = 4
 # A point may lie so far from the stored one, in parts of a panel's width or height. Of all figures of the book three moved by more than
 # 0.004 from one processor to another, the noise of a training with noisy gradients by 0.0072.
 APART = 0.02
+LONGER, SHORT = 0.25, 0.002  # of a bar, and of the panel
 
 
 def drawn(figure: Figure) -> dict[str, Any]:
@@ -53,6 +54,7 @@ def differences(
             else:
                 span = abs(stored[key][1] - stored[key][0]) if key == "ends" else 1.0
                 yield from differences(stored[key], fresh[key], same, place, span)
+        yield from _bars(stored, fresh, where)
     elif isinstance(stored, list) and isinstance(fresh, list) and len(stored) == len(fresh):
         for number, (old, new) in enumerate(zip(stored, fresh, strict=True), 1):
             yield from differences(old, new, same, f"{where} {number}", span)
@@ -61,6 +63,19 @@ def differences(
             yield f"{where}: stored {stored}, now {fresh}"
     elif not (isinstance(stored, str) and isinstance(fresh, str) and same(stored, fresh)):
         yield f"{where}: stored {str(stored)[:80]!r}, now {str(fresh)[:80]!r}"
+
+
+def _bars(stored: dict[str, Any], fresh: dict[str, Any], where: str) -> Iterator[str]:
+    """Bars of errors in a panel whose length is another by more than a quarter: most are shorter than `APART`."""
+    caps = [name for name in stored if name.startswith("line ") and stored[name]["style"][-1] in "_|" and name in fresh]
+    for low, high in zip(caps[::2], caps[1::2], strict=False):
+        along = int(stored[low]["style"].endswith("_"))
+        ends = [[[point[along] for point in each[name]["points"]] for name in (low, high)] for each in (stored, fresh)]
+        if len({len(points) for pair in ends for points in pair}) > 1:
+            continue  # told as points
+        for number, (old, new) in enumerate(zip(*(np.diff(pair, axis=0)[0] for pair in ends), strict=True), 1):
+            if not abs(new - old) <= LONGER * abs(old) + SHORT:
+                yield f"{where}, bars between {low} and {high}, {number}: stored {old:.4f} long, now {new:.4f}"
 
 
 def _panel(axes: Axes) -> dict[str, Any]:
