@@ -213,7 +213,7 @@ def test_a_stored_table_is_whole_and_says_how_it_was_made(name):
         np.testing.assert_allclose(((accuracy * tested).round() / tested).round(5), accuracy, rtol=0, atol=1e-9)
     text = (TABLES / f"{name}.json").read_text(encoding="utf-8")
     assert not re.search(r"[\"' ](/|[A-Z]:\\|~/)", text)  # no path of any machine
-    assert len(text) < 100_000
+    assert len(text) < 120_000
     plan = PLANS[name]
     settings = table.settings
     assert re.match(
