@@ -23,7 +23,7 @@ def test_logits_are_inner_products(tokens, query):
     logits = attention_logits(tokens, query)
     by_hand = [[[float(tokens[r, i, t] @ query[r]) for t in range(T)] for i in range(N)] for r in range(R)]
     assert logits.shape == (R, N, T)
-    np.testing.assert_allclose(logits, by_hand, rtol=1e-13)
+    np.testing.assert_allclose(logits, by_hand, rtol=1e-13, atol=1e-14)
 
 
 def test_weights_sum_to_one_and_ignore_a_shift(tokens, query):

@@ -175,7 +175,7 @@ def test_rows_of_a_new_table_are_drawn_again(name):
         right = [
             np.unpackbits(np.frombuffer(bytes.fromhex(own), np.uint8)).sum() / len(drawn[2]) for own in cell["hits"]
         ]
-        assert right == pytest.approx([path[-1] for path in cell["test_accuracy"]], abs=6e-6)
+        assert right == pytest.approx([path[-1] for path in cell["test_accuracy"]], abs=2.1e-5)  # five digits
 
 
 def test_the_authors_range_is_what_its_rule_says():
@@ -221,7 +221,7 @@ def test_fractions_fits_and_accuracies_come_from_the_files(study):
         told = row.told()
         assert told["seeds"] == len(cells)
         right = [100 * np.mean([c["test_accuracy"][e][-1] for c in cells]) for e in range(4)]
-        assert list(told["accuracy"].values()) == pytest.approx(right, abs=1e-3)
+        assert list(told["accuracy"].values()) == pytest.approx(right, abs=2.5e-3)
         if row.judged.outcome == "tempered":
             assert 0.25 < told["F"][1] < told["F"][0] < told["F"][2] < 0.75
             assert np.mean(fit) > 0.9
