@@ -137,6 +137,14 @@ def test_a_fingerprint_changes_with_what_decides_and_with_nothing_else(tmp_path:
         assert (after != before) == ((old, new) in DECIDES), (old, new)
 
 
+def test_a_sentence_with_other_numbers_is_another_claim_and_one_with_other_words_is_not(book: Path) -> None:
+    said = [
+        {**RECORD, "statement": text} for text in ("the mean lies between 2.3 and 2.4", "it is between 2.3 and 2.4")
+    ]
+    same, other = fingerprint(said[0], book), {**RECORD, "statement": "the mean lies between 2.1 and 2.2"}
+    assert fingerprint(said[1], book) == same != fingerprint(other, book)
+
+
 def test_claims_are_registered_once_and_again_with_a_reason(book: Path) -> None:
     day, later = date(2026, 11, 22), date(2026, 11, 30)
     assert unregistered([RECORD], book) == [RECORD]
