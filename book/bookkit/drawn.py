@@ -1,8 +1,8 @@
 """What a figure's code drew, in words and numbers: written into its PNG, so that a run can be compared by more than its look.
 
-A coarse picture (`bookkit.pages.pictures`) does not see one point that moved by a hundredth, nor two labels that changed places. `drawn`
+A coarse picture (`bookkit.pages.pictures`) does not see one point that moved by a twentieth, nor two labels that changed places. `drawn`
 says of each panel its texts, scales and limits, and of each artist its label, colours and points. Points are fractions of the panel's
-width and height, (0, 0) at the lower left: a curve that moves by as much as an eye can see moves here, whatever its units.
+width and height, (0, 0) at the lower left, so that one limit serves for all units.
 """
 
 from __future__ import annotations
@@ -127,9 +127,8 @@ def _artist(axes: Axes, artist: Artist, groups: int) -> dict[str, Any]:
         offsets = np.ma.filled(np.ma.asarray(artist.get_offsets(), dtype=float), np.nan)
         if len(offsets) and offsets.any():
             found["points"] = _points(axes, artist.get_offset_transform(), offsets, groups)
-        elif hasattr(
-            artist, "levels"
-        ):  # contours: how many vertices they have depends on last digits, what they enclose does not
+        elif hasattr(artist, "levels"):
+            # Of contours: how many vertices they have depends on last digits, what they enclose does not.
             found["around"] = [_box(axes, artist, path.vertices) for path in artist.get_paths()]
         elif paths := [path.vertices for path in artist.get_paths() if len(path.vertices)]:
             found["points"] = _points(axes, artist.get_transform(), np.concatenate(paths), groups)

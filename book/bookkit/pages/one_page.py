@@ -246,7 +246,7 @@ def _describe(error, cell: int | None, trace: str) -> str:
 
 def normalise(notebook: NotebookNode) -> None:
     """Strip, in place, what differs between two equal runs: timestamps, papermill's records, versions, cuts in what was printed."""
-    kept = {key: notebook.metadata[key] for key in ("jupytext",) if key in notebook.metadata}
+    kept = {"jupytext": notebook.metadata["jupytext"]} if "jupytext" in notebook.metadata else {}
     notebook.metadata = nbformat.from_dict({"kernelspec": KERNELSPEC, "language_info": LANGUAGE_INFO, **kept})
     ids: dict[str, int] = {}
     for cell in notebook.cells:
