@@ -123,20 +123,20 @@ def test_nan_refuses_the_judges_of_the_book():
         f"above_{name}": torch.full((5, 3), value, dtype=torch.float64)
         for name, value in (("margin", 5.0), ("error_bound", -50.0), ("best", 1.0))
     }
-    assert margin["T2"].judge(optimum, 1.0).holds
+    assert margin["T2"].seen(optimum).holds
     for name, missing in (("margin", "9 of 15"), ("error_bound", "3 of 5")):  # the bound is judged at one size of p
         lost = optimum[f"above_{name}"].clone()
         lost[:3] = math.nan
-        found = margin["T2"].judge({**optimum, f"above_{name}": lost}, 1.0)
+        found = margin["T2"].seen({**optimum, f"above_{name}": lost})
         assert (found.holds, f"{missing} values are no number" in found.measured) == (False, True)
     columns = {"clean_fitted": 1.0, "noisy_fitted": 0.0, "error": 1e-9, "fresh_attention": 0.5}
     found = SimpleNamespace(**{name: np.full((20, 5), value) for name, value in columns.items()})
     study = SimpleNamespace(
         clock={"d": SimpleNamespace(found=found)}, centre=SimpleNamespace(law=SimpleNamespace(tokens=5))
     )
-    assert time_laws["TS36"].judge(study, 1.0).holds
+    assert time_laws["TS36"].seen(study).holds
     found.error[:12] = math.nan
-    refused = time_laws["TS36"].judge(study, 1.0)
+    refused = time_laws["TS36"].seen(study)
     assert [part.words for part in refused.parts if isinstance(part, NoNumber)] == ["60 of 100 values are no number"]
     assert not refused.holds
 

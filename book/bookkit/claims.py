@@ -2,10 +2,11 @@
 
     claim  --check(study)-->  Check: predicted, measured, verdict, and the verdict of its negative control
 
-The judge is a function (study, constant) -> Evidence in which `constant` multiplies the formula's own constant: 1 is the claim,
-the claim's `wrong` value is its *negative control*, a world in which the same data could have said yes. Where a claim has several
-parts, each needs a control that refuses it: `wrong=(1.2, 0.8)` are two. A check that cannot tell them apart has no power, and says so.
-The judge applies one of the rules of `bookkit.rules`, which say how often chance alone would overturn a verdict.
+The judge is a function of a study and returns Evidence. A *negative control* is the same judge in a wrong world: `wrong` is a change of
+the study (`bookkit.worlds`: two measurements exchanged, a prediction 1.2 times as large). Where only the formula's own constant is wrong,
+`wrong` may be that number: the judge then takes a second argument, `constant`, which multiplies the formula's own; 1 is the claim. Where
+a claim has several parts, each needs a control that refuses it: `wrong=(1.2, 0.8)` are two. A check that cannot tell them apart has no
+power, and says so. The judge applies one of the rules of `bookkit.rules`, which say how often chance alone would overturn a verdict.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from bookkit.results import CLAIMS_TYPE, plain, publish
 from bookkit.rules import Evidence, NothingToMeasure
 from bookkit.sharpness import Mean, NoNumber, Part
 from bookkit.verdicts import by_number, html_table, text_table
+from bookkit.worlds import Change
 
 OPEN_CLAIMS = 12  # on one page; a reader compares no more
-Judge = Callable[[Any, float], Evidence]
+Judge = Callable[..., Evidence]  # of a study, and of a constant where a control is one
+Wrong = float | Change
 
 
 class Verdict(StrEnum):
@@ -130,7 +133,7 @@ class Claim:
     source: Source
     part: str
     judge: Judge
-    wrong: float | tuple[float, ...]  # several where no one control refuses every part
+    wrong: Wrong | tuple[Wrong, ...]  # several where no one control refuses every part
     wrong_text: str
     regime: str = ""
     violation: Callable[[Any], str] = lambda study: ""
@@ -139,12 +142,22 @@ class Claim:
     uses: tuple[str, ...] = ()
     coarse: str | dict[str, str] = ""  # why the rule cannot see less, where it sees little; by the number of the part
 
+    @property
+    def wrongs(self) -> tuple[Wrong, ...]:
+        """One for each negative control."""
+        return self.wrong if isinstance(self.wrong, tuple) else (self.wrong,)
+
+    def seen(self, study: Any, wrong: Wrong = 1.0) -> Evidence:
+        """What the judge sees in the study, or with one of `wrongs`: in a changed study, or by a wrong constant."""
+        if callable(wrong):
+            study, wrong = wrong(study), 1.0
+        return self.judge(study) if all(map(callable, self.wrongs)) else self.judge(study, wrong)
+
     def check(self, study: Any) -> Check:
-        """Judge the claim and its negative control on the same study."""
+        """Judge the claim and its negative controls on the same study."""
         try:
-            wrong = self.wrong if isinstance(self.wrong, tuple) else (self.wrong,)
-            controls = tuple(self.judge(study, constant) for constant in wrong)
-            return Check(self, self.judge(study, 1.0), controls, self.violation(study))
+            controls = tuple(self.seen(study, wrong) for wrong in self.wrongs)
+            return Check(self, self.seen(study), controls, self.violation(study))
         except NothingToMeasure as reason:
             nothing = Evidence(False, "n/a", "n/a", "not judged", 0)
             return Check(self, nothing, (nothing,), self.violation(study) or str(reason))
@@ -162,7 +175,7 @@ class ClaimSet(dict[str, Claim]):
         id: str,
         words: str = "",
         *,
-        wrong: float | tuple[float, ...],
+        wrong: Wrong | tuple[Wrong, ...],
         source: Source | None = None,
         regime: str = "",
         box: str = "",

@@ -220,7 +220,7 @@ def test_claim_and_controls_each_hold_in_their_own_world(claim, study):
 def test_without_two_runs_that_cancel_there_is_nothing_to_measure():
     end = Study(risk=torch.ones(5), kept=torch.zeros(5, dtype=torch.bool))
     with pytest.raises(NothingToMeasure, match="two runs or more whose heads cancel"):
-        HEADS["I62"].judge(Study(ends={2: end, 4: end, 8: end}), 1.0)
+        HEADS["I62"].seen(Study(ends={2: end, 4: end, 8: end}))
 
 
 def late_starts(slope: float, reached: bool):
@@ -255,7 +255,7 @@ def overtaken(crossing: float, behind: bool):
 )  # fmt: skip
 def test_what_is_no_number_refuses_unless_the_claim_does_not_speak_of_it(claim, made, monkeypatch):
     monkeypatch.setattr(estimators, "off_pattern_parts", lambda circuits, law: torch.zeros(8, 3, dtype=torch.float64))
-    silent = claim.judge(made(float("nan"), False), 1.0)
+    silent = claim.seen(made(float("nan"), False))
     assert silent.holds
     assert silent.measured.count("no number") == 0
-    assert not claim.judge(made(float("nan"), True), 1.0).holds
+    assert not claim.seen(made(float("nan"), True)).holds

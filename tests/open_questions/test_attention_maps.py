@@ -135,7 +135,7 @@ def test_outside_the_regime():
     strong, between = (MapsStudy(LAW, norms, *6 * [None]) for norms in ((25.0, 30.0), (20.0, 23.0)))
     assert CLAIMS["Q22"].violation(strong).startswith("needs a signal norm with x < 0.3")
     with pytest.raises(NothingToMeasure, match="all are in between"):
-        CLAIMS["Q69"].judge(between, 1.0)
+        CLAIMS["Q69"].seen(between)
 
 
 def test_softmax_fates_are_the_known_study_run_by_run():

@@ -458,7 +458,7 @@ def test_a_flow_with_another_constant_and_with_the_other_sign(monkeypatch):
     claim = thresholds.CLAIMS["Q67"]
     for world, holds in (((1.0, 1.0), 1.0), ((1.01, 1.0), 1.01), ((1.0, -1.0), -1.0)):
         study(*world)
-        assert [claim.judge(None, constant).holds for constant in (1.0, *claim.wrong)] == [
+        assert [claim.seen(None, constant).holds for constant in (1.0, *claim.wrong)] == [
             constant == holds for constant in (1.0, *claim.wrong)
         ]
 
@@ -476,8 +476,8 @@ def test_a_flow_with_another_constant_and_with_the_other_sign(monkeypatch):
 def test_the_two_groups_exchanged(claim, study: Callable[..., Study], one: object, other: object) -> None:
     assert worlds(claim, study(one, other), study(other, one)) == []
     # One group alone cannot make the claim hold: both halves are needed.
-    assert not claim.judge(study(one, one), 1.0).holds
-    assert not claim.judge(study(other, other), 1.0).holds
+    assert not claim.seen(study(one, one)).holds
+    assert not claim.seen(study(other, other)).holds
 
 
 def test_draws_of_which_nothing_is_judged_are_silent_and_others_are_not():
@@ -523,7 +523,7 @@ def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solve
     monkeypatch.setattr(
         module, solver, lambda x, *rest, **options: asked.append(np.array(x)) or np.zeros(x.shape, bool)
     )
-    claim.judge(None, 1.0)
+    claim.seen(None)
     middle = np.concatenate(
         [x.mean(0).ravel() for x in asked]
     )  # the claimed values, in the order in which they are asked for
@@ -540,9 +540,9 @@ def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solve
     other = 1 / claim.wrong if id == "Q14" else claim.wrong  # Q14 divides x_1 by its ratio
     for factor, holds in ((1.0, True), (other, False)):
         monkeypatch.setattr(module, solver, found(factor))
-        assert claim.judge(None, 1.0).holds is holds
+        assert claim.seen(None).holds is holds
         monkeypatch.setattr(module, solver, found(factor))
-        assert claim.judge(None, claim.wrong).holds is not holds
+        assert claim.seen(None, claim.wrong).holds is not holds
 
 
 def test_a_trap_that_leaks(monkeypatch):
@@ -556,4 +556,4 @@ def test_a_trap_that_leaks(monkeypatch):
     for names, rise, holds in ((["linearised softmax"], -0.1, 1.0), (others, -0.1, 0.0), ([], 0.1, -1.0)):
         monkeypatch.setattr(thresholds, "trap_exits", leaks(names, rise))
         for constant in (1.0, *claim.wrong):
-            assert claim.judge(study, constant).holds is (constant == holds)
+            assert claim.seen(study, constant).holds is (constant == holds)

@@ -38,7 +38,7 @@ def case(made):
 
 def failing(claim, seen, other):
     """For a claim that is expected to fail: it does in the world that is seen, where its control holds, and holds in another."""
-    found = (claim.judge(seen, 1.0).holds, claim.judge(seen, claim.wrong).holds, claim.judge(other, 1.0).holds)
+    found = (claim.seen(seen).holds, claim.seen(seen, claim.wrong).holds, claim.seen(other).holds)
     return [] if found == (False, True, True) else [found]
 
 
@@ -246,14 +246,14 @@ def cells_proved_and_predicted(rng, patch):
     yield tighter, PHASE["S14"], cells(80, -5.0), cells(95, -5.0), cells(80, -0.5)
     one = cells(80, -5.0)
     one.proved["step"][1].log10_error[0, 0, :20] = -0.5  # a quarter of the draws of one cell
-    assert not PHASE["S14"].judge(one, 1.0).holds
+    assert not PHASE["S14"].seen(one).holds
     # One draw in twenty, another one in each cell: no cell alone refutes it, all together do. And a nan is another outcome.
     for other in (-0.5, np.nan):
         spread = cells(80, -5.0)
         error = spread.proved["step"][1].log10_error
         for place in range(100):
             error[place // 10, place % 10, (place + np.arange(DRAWS // 20) * 20) % DRAWS] = other
-        assert not PHASE["S14"].judge(spread, 1.0).holds
+        assert not PHASE["S14"].seen(spread).holds
 
 
 @case
@@ -356,11 +356,11 @@ def errors_of_the_optimum(rng, patch):
 def test_a_draw_in_which_another_selection_is_best_has_no_bound():
     found = errors(-30.0, 0.42)
     found["above_error"][0] = math.log10(0.25)
-    assert not MARGIN["M28"].judge(found, 1.0).holds
+    assert not MARGIN["M28"].seen(found).holds
     found["above_error_bound"][0] = math.nan
-    assert not MARGIN["M28"].judge(found, 1.0).holds  # a bound that is no number refuses
+    assert not MARGIN["M28"].seen(found).holds  # a bound that is no number refuses
     found["above_best"][0] = 0
-    assert MARGIN["M28"].judge(found, 1.0).holds
+    assert MARGIN["M28"].seen(found).holds
 
 
 # --- finite dimension ---------------------------------------------------------------------------------------------------------

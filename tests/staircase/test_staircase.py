@@ -353,12 +353,12 @@ def test_a_drop_that_did_not_come_is_late_and_a_training_without_numbers_is_refu
         return Linear(law, None, path, torch.ones(3), torch.ones(40, 2), times, torch.ones(40, 1))
 
     study = SimpleNamespace(main=found(0))
-    assert CLAIMS["P5"].judge(study, 1.0).holds
-    assert CLAIMS["P5"].judge(SimpleNamespace(main=found(8)), 1.0).holds  # the median of 40 is the same
-    assert not CLAIMS["P5"].judge(SimpleNamespace(main=found(36)), 1.0).holds
+    assert CLAIMS["P5"].seen(study).holds
+    assert CLAIMS["P5"].seen(SimpleNamespace(main=found(8))).holds  # the median of 40 is the same
+    assert not CLAIMS["P5"].seen(SimpleNamespace(main=found(36))).holds
     broken = found(1)
     broken.path.loss[0] = torch.nan
-    refused = CLAIMS["P5"].judge(SimpleNamespace(main=broken), 1.0)
+    refused = CLAIMS["P5"].seen(SimpleNamespace(main=broken))
     assert not refused.holds
     assert refused.mute
 
@@ -370,7 +370,7 @@ def test_one_head_for_all_directions_is_refused() -> None:
     key[:, 0] = 1.0
     study.main.path.heads = Heads(torch.ones(20, 3, dtype=torch.float64), key, key)
     assert largest_part(study.main.path.heads, 2).tolist() == [[1.0, 1.0]] * 20
-    assert not CLAIMS["P8"].judge(study, 1.0).holds
+    assert not CLAIMS["P8"].seen(study).holds
 
 
 def plateaus(higher: float) -> SimpleNamespace:

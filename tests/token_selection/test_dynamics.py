@@ -122,7 +122,7 @@ def test_a_clean_gap_that_is_no_number_refuses_and_a_flipped_one_is_silent(id):
         gap, growth = lines.gap.clone(), lines.growth.clone()
         gap[5:, 1, sample] = growth[5:, 1, sample] = math.nan
         study = SimpleNamespace(lines=replace(lines, gap=gap, growth=growth))
-        return CLAIMS[id].judge(study, 1.0).parts
+        return CLAIMS[id].seen(study).parts
 
     clean, flipped = (int(torch.nonzero(mask)[0]) for mask in (lines.clean[1], ~lines.clean[1]))
     assert any(isinstance(part, NoNumber) for part in judged(clean))

@@ -75,16 +75,16 @@ def test_where_the_control_is_true_it_holds_and_the_claim_fails(study, id):
 
 def test_a_seed_out_of_reach_is_silent_and_a_fit_that_is_no_number_refuses(study):
     few = replace(study, runs={n: [replace(runs[0], reach=0.5), *runs[1:]] for n, runs in study.runs.items()})
-    assert (CLAIMS["TS61"].judge(few, 1.0).draws, CLAIMS["TS61"].judge(few, 1.0).holds) == (4, True)
+    assert (CLAIMS["TS61"].seen(few).draws, CLAIMS["TS61"].seen(few).holds) == (4, True)
     lost = with_runs(study, fit_noisy=lambda run: run.fit_noisy.where(torch.tensor(run.seed != 2), torch.nan))
-    assert not CLAIMS["TS61"].judge(lost, 1.0).holds
+    assert not CLAIMS["TS61"].seen(lost).holds
     out = with_runs(lost, reach=lambda run: 0.5 if run.seed == 2 else run.reach)
-    assert CLAIMS["TS61"].judge(out, 1.0).holds
+    assert CLAIMS["TS61"].seen(out).holds
 
 
 def test_small_reach_fails_when_two_heads_memorise_or_harm(study):
     def held(**change):
-        return CLAIMS["TS68"].judge(with_held(study, **change), 1.0)
+        return CLAIMS["TS68"].seen(with_held(study, **change))
 
     assert held().holds
     run = study.held[2][0]

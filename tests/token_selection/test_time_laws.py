@@ -483,9 +483,9 @@ def first_half(errors):
 
 def test_sixty_of_a_hundred_errors_that_are_no_number_refuse_ts36():
     errors = np.zeros(100)
-    assert CLAIMS["TS36"].judge(first_half(errors), 1.0).holds
+    assert CLAIMS["TS36"].seen(first_half(errors)).holds
     errors[:60] = math.nan
-    lost = CLAIMS["TS36"].judge(first_half(errors), 1.0)
+    lost = CLAIMS["TS36"].seen(first_half(errors))
     assert not lost.holds
     assert [isinstance(part, NoNumber) for part in lost.parts] == [False, False, True, False]
 
@@ -496,7 +496,7 @@ def test_a_label_that_nothing_fits_is_silent_and_one_that_was_not_fitted_in_time
     def judged(value, sets=(3,)):
         changed = times.copy()
         changed[1, sets] = value
-        return CLAIMS["TS37"].judge(SimpleNamespace(fit_dimensions=np.array([1, 4, 16]), fit_times=changed), 1.0)
+        return CLAIMS["TS37"].seen(SimpleNamespace(fit_dimensions=np.array([1, 4, 16]), fit_times=changed))
 
     assert judged(times[1, 3]).draws == 12
     assert (judged(math.inf).holds, judged(math.inf).draws) == (True, 11)
@@ -515,7 +515,7 @@ def test_a_course_that_ends_early_refuses(study, row, id, column):
     seen = getattr(study, row)
     values = getattr(seen, column).copy()
     values[2, 1:] = math.nan
-    lost = CLAIMS[id].judge(replace(study, **{row: replace(seen, **{column: values})}), 1.0)
+    lost = CLAIMS[id].seen(replace(study, **{row: replace(seen, **{column: values})}))
     assert any(isinstance(part, NoNumber) for part in lost.parts)
 
 
