@@ -212,11 +212,10 @@ def _(missed, patch):
     return Study(margins={"printed": full(1.0)}, **share)
 
 
-@case(ROTATIONS["R6"], (1.0, 2.0), (2.0, 1.0))
-def _(worlds, patch):
-    sign, descent = worlds
-    margins = {"sign_margins": 1.0, "sign_margins_rotated": sign, "dense_margins": 1.0, "reduced_margins": descent}
-    return Study(**{name: full(value, 3) for name, value in margins.items()})
+@case(ROTATIONS["R6"], "own")
+def _(world, patch):
+    same, other = full(1.0, 3), full(2.0, 3)
+    return Study(sign_descent=(same, same), descent=(same, other))
 
 
 SIZES = np.array([50.0, 100.0, 200.0, 400.0])

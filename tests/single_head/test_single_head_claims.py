@@ -5,7 +5,6 @@ import dataclasses
 import pytest
 import torch
 
-from attnbook.single_head.rotations_are_free.claims import coordinate_study
 from attnbook.single_head.study import log_term, two_step_study
 from attnbook.single_head.two_steps import claims as two_step_claims
 from attnbook.single_head.variants import StressedLaw
@@ -95,5 +94,4 @@ test_refusals = refusing(
     (summarise, (TINY, 0.1), {"step_size": -1.0, "draws": 0, "steps": 0}),
     (two_step_study, (TINY, 0.1), {"delta": [0.0, 1.0, -0.1], "test_points": 0, "draws": -2}),
     (lambda: two_step_study(StressedLaw(20, 200, 5.0, 0.1, cosine=0.5), 0.1), "use summarise, or the stress module"),
-    (lambda: coordinate_study(SignalNoiseLaw(10, 40_000, 1.0), 0.1), "d <= 20000"),
 )
