@@ -8,7 +8,7 @@ import torch
 
 from bookkit.claims import ClaimSet
 from bookkit.rules import exactly
-from bookkit.worlds import changed, exchange, instead, times
+from bookkit.worlds import changed, exchange, instead, times, together
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ def seen(it):
         (instead("moves.1", "svm"), (3, 6, 5, 7, 8, 11, 13, 3)),
         (times(1.5, "svm", "rows.1000.heads.1"), (4.5, 9, 5, 7, 12, 11, 13, 17)),
         (changed(lambda p: p - 1, "rows.first pass.p"), (3, 6, 5, 7, 8, 10, 13, 17)),
+        (together(times(2, "svm"), instead("moves.1", "svm")), (6, 12, 5, 7, 8, 11, 13, 6)),
     ],
 )
 def test_a_world_differs_in_what_is_named_and_the_study_stays(change, expected):

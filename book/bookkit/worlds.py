@@ -9,6 +9,7 @@ object along the path is copied. What the study has already computed under other
 """
 
 import copy
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,6 +40,11 @@ def changed(change: Callable[[Any], Any], *names: str) -> Change:
         return study
 
     return world
+
+
+def together(*changes: Change) -> Change:
+    """One change after the other, in one world."""
+    return lambda study: functools.reduce(lambda seen, change: change(seen), changes, study)
 
 
 def _step(thing: Any, key: str) -> Any:
