@@ -119,16 +119,16 @@ def test_nan_refuses_and_tells_nothing_apart(family):
 
 def test_nan_refuses_the_judges_of_the_book():
     """Three of five searches that found no number; errors that 60 of 100 trainings did not give."""
-    optimum = {
-        f"above_{name}": torch.full((5, 3), value, dtype=torch.float64)
-        for name, value in (("margin", 5.0), ("error_bound", -50.0), ("best", 1.0))
+    found = {
+        name: torch.full((5, 3), value, dtype=torch.float64)
+        for name, value in (("margin", 5.0), ("log10_at_most", -50.0), ("best", 1.0))
     }
-    assert margin["T2"].seen(optimum).holds
-    for name, missing in (("margin", "9 of 15"), ("error_bound", "3 of 5")):  # the bound is judged at one size of p
-        lost = optimum[f"above_{name}"].clone()
+    assert margin["T2"].seen(SimpleNamespace(above=SimpleNamespace(**found))).holds
+    for name, missing in (("margin", "9 of 15"), ("log10_at_most", "3 of 5")):  # the bound is judged at one size of p
+        lost = found[name].clone()
         lost[:3] = math.nan
-        found = margin["T2"].seen({**optimum, f"above_{name}": lost})
-        assert (found.holds, f"{missing} values are no number" in found.measured) == (False, True)
+        seen = margin["T2"].seen(SimpleNamespace(above=SimpleNamespace(**{**found, name: lost})))
+        assert (seen.holds, f"{missing} values are no number" in seen.measured) == (False, True)
     columns = {"clean_fitted": 1.0, "noisy_fitted": 0.0, "error": 1e-9, "fresh_attention": 0.5}
     found = SimpleNamespace(**{name: np.full((20, 5), value) for name, value in columns.items()})
     study = SimpleNamespace(

@@ -40,7 +40,7 @@ from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
 from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
 from attnbook.open_questions.optimisers import claims as optimisers
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
-from attnbook.single_head.max_margin import claims as margin
+from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram import claims as phase
 from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
@@ -110,12 +110,6 @@ def columns(*middles):
     return torch.stack([near(middle) for middle in middles], 1)
 
 
-class Columns(dict):
-    """What a page on maximum margin measured, by name."""
-
-    law, small_law = LAW, Study(d=1200)
-
-
 # --- the single head ----------------------------------------------------------------------------------------------------------
 
 
@@ -164,45 +158,51 @@ def _(factor, patch):
 
 @case(MARGIN["M1"], 1.0, 1.001)
 def _(factor, patch):
-    return Columns(ss=full(2 * factor), ss_formula=full(2.0), supported=full(1.0), residual=full(factor - 1))
+    return Study(ss=full(2 * factor), ss_formula=full(2.0), supported=full(1.0), residual=full(factor - 1))
 
 
-@case(MARGIN["M11"], 1.0, 1.1)
+@case(HARD["M11"], 1.0, 1.1)
 def _(factor, patch):
-    found = {"query_signal": full(factor, 2), "query": full(factor)}
-    return Columns(found, query_signal_formula=full(1.0, 2), query_formula=full(1.0))
+    found = {
+        "signal": full(factor, 2),
+        "query": full(factor),
+        "signal_formula": full(1.0, 2),
+        "query_formula": full(1.0),
+    }
+    return Study(law=LAW, above=Study(**found))
 
 
-@case(MARGIN["M14"], (0.99, 0.1), (0.1, 0.99))
-def _(cosines, patch):
-    both = zip(("above_cosine", "above_rival_cosine"), (full(one, 2) for one in cosines), strict=True)
-    found = Columns(
-        both, above_same=full(1.0, 2), above_ratio=torch.tensor([0.95, 0.98], dtype=torch.float64).expand(DRAWS, 2)
-    )
-    patch(margin, "_sizes", lambda _: torch.tensor([2.0, 4.0], dtype=torch.float64))
-    return found
+@case(MARGIN["M14"], "own")
+def _(world, patch):
+    ratio = torch.tensor([0.95, 0.98], dtype=torch.float64).expand(DRAWS, 2)
+    above = Study(cosine=full(0.99, 2), rival_cosine=full(0.1, 2), same=full(1.0, 2), ratio=ratio)
+    return Study(above=above, sizes=(2.0, 4.0))
 
 
-@case(MARGIN["M26"], (1.0, 1.1), (1.1, 1.0))
-def _(formulas, patch):
-    exact, predicted = (full(formula) for formula in formulas)
-    return {"threshold_measured": full(1.0), "threshold_exact": exact, "threshold_predicted": predicted}
+@case(MARGIN["M26"], "own")
+def _(world, patch):
+    return Study(threshold_measured=full(1.0), threshold_exact=full(1.0), threshold_predicted=full(1.1))
 
 
 @case(MARGIN["M16"], 1.0, 1.15)
 def _(factor, patch):
     growth = torch.tensor([1.0, 2.0, 4.0], dtype=torch.float64).expand(DRAWS, 3)
-    return {"joint": torch.stack([growth, factor * growth, growth], -1)}
+    return Study(joint=torch.stack([growth, factor * growth, growth], -1))
 
 
-@case(MARGIN["M17"], 1.0, 1.01)
+@case(HARD["M17"], 1.0, 1.01)
 def _(factor, patch):
-    return {"far_error": full(-100 * factor), "limit_error": full(-100.0), "limit_bound": full(-100 / factor)}
+    return Study(above=Study(far_error=full(-100 * factor), limit_error=full(-100.0), limit_bound=full(-100 / factor)))
 
 
-@case(MARGIN["M22"], 1.0, 1.08)
+@case(HARD["M18"], "own")
+def _(world, patch):
+    return Study(above=Study(errors=columns(-9.0, -3.0, -1.0)))
+
+
+@case(HARD["M22"], 1.0, 1.08)
 def _(factor, patch):
-    return Columns(many_threshold=full(factor, 2), many_residual=full(factor - 1))
+    return Study(many=Study(threshold=full(factor, 2), residual=full(factor - 1)), small_law=Study(d=1200))
 
 
 @case(SCRIPT["N3"], 0.53, 1.0)

@@ -13,6 +13,7 @@ from attnbook.single_head.beyond_two_steps.claims_trap import DIMENSIONS, TRAP_C
 from attnbook.single_head.finite_dimension import claims as finite
 from attnbook.single_head.finite_dimension.near_half import log10_floor_of_exponent
 from attnbook.single_head.finite_dimension.study import INSIDE, SMALL_STEP
+from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
 from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram import claims as phase
@@ -277,44 +278,36 @@ def another_power_of_the_dimension(rng, patch):
 def costs_averages_and_margins(rng, patch):
     def costs(factor):
         bounds = torch.stack([full(0.97, 9), full(1.03, 9)], -1)
-        return {"costs": near(rng, factor, 0.005, (DRAWS, 9)), "cost_formula": full(1.0, 9), "cost_bounds": bounds}
+        return Study(costs=near(rng, factor, 0.005, (DRAWS, 9)), cost_formula=full(1.0, 9), cost_bounds=bounds)
 
     yield worlds, MARGIN["M3"], costs(1.0), costs(1.1)
 
-    class Law(dict):
-        law = LAW
-
     def mixed(factor):
         both = {f"mixing_{kind}": near(rng, factor, 0.02, (DRAWS, 7)) for kind in ("clean", "noisy")}
-        return Law(both | {f"{name}_formula": full(1.0, 7) for name in both} | {"flipped": full(3.0)})
+        return Study(law=LAW, flipped=full(3.0), **both, **{f"{name}_formula": full(1.0, 7) for name in both})
 
     yield worlds, MARGIN["M8"], mixed(1.0), mixed(1.15)
 
-    def noise(p, v, best):
-        return Law(below_p=near(rng, p, 1e-3), below_p_formula=full(1.0), below_v=full(v), below_xx=full(best))
+    def noise(pull, value, best):
+        return Study(signal=near(rng, pull, 1e-3), signal_formula=full(1.0), value=full(value), xx_best=full(best))
 
-    yield worlds, MARGIN["M19"], noise(1.0, 0.0, 1.0), noise(1.1, 0.0, 1.0), noise(-1.0, 1.0, 0.0)
-    heads = ({"heads_equal": full(0.5 * x, 4), "heads_split": full(y)} for x, y in ((1, 1.1), (1.01, 1.2), (1.5, 1.7)))
-    yield worlds, MARGIN["M23"], *heads
+    lost, won = noise(1.0, 0.0, 1.0), noise(1.0, 1.0, 0.0)
+    more = Study(law=LAW, below=noise(1.1, 0.0, 1.0), above=won)
+    yield worlds, HARD["M19"], Study(law=LAW, below=lost, above=won), more, Study(law=LAW, below=won, above=lost)
+    heads = (Study(equal=full(0.5 * x, 4), split=full(y)) for x, y in ((1, 1.1), (1.01, 1.2), (1.5, 1.7)))
+    yield worlds, HARD["M23"], *(Study(heads=each) for each in heads)
     bounds, m = torch.tensor([[0.96, 1.04]]).expand(DRAWS, 2), torch.arange(1, 4, dtype=torch.float64)
     averages = (factor * m.expand(DRAWS, 3) for factor in (1.0, 1.4))
-    yield (
-        worlds,
-        MARGIN["M21"],
-        *({"averaged": found, "averaged_bounds": bounds, "many_flipped": full(3.0)} for found in averages),
-    )
-
-    class Margins(dict):
-        radius = 3.0
-
+    found = (Study(averaged=each, averaged_bounds=bounds, flipped=full(3.0)) for each in averages)
+    yield worlds, HARD["M21"], *(Study(many=each) for each in found)
     size = torch.tensor([3.0, 5.0, 8.0], dtype=torch.float64)
     ratios = (torch.tanh(size / 2).expand(DRAWS, 3) + 1e-9, torch.tanh(size).expand(DRAWS, 3))
-    yield tighter, MARGIN["M13"], *(Margins(above_ratio=ratio) for ratio in ratios)
+    yield tighter, MARGIN["M13"], *(Study(above=Study(ratio=ratio), sizes=size.tolist()) for ratio in ratios)
 
 
 def both(**columns):
-    """The columns of an optimum above the threshold and of one below it, equal."""
-    return {f"{side}_{name}": value for side in ("above", "low") for name, value in columns.items()}
+    """An optimum above the threshold and one below it, equal."""
+    return Study(above=Study(**columns), low=Study(**columns))
 
 
 @case
@@ -322,7 +315,7 @@ def turns_and_value_of_the_optimum(rng, patch):
     values = (both(value=full(x, 3), level=full(-1.7, 3), active=full(1.0, 3)) for x in (1.7, math.log(2)))
     yield worlds, MARGIN["M29"], *values
     around = {"gain_mean": full(1.15, 4), "gain_low": full(0.7, 4), "gain_high": full(1.6, 4)}
-    yield worlds, MARGIN["M27"], *({"gain": near(rng, x, 0.02, (DRAWS, 4))} | around for x in (1.15, 1.0, 2.3))
+    yield worlds, MARGIN["M27"], *(Study(gain=near(rng, x, 0.02, (DRAWS, 4)), **around) for x in (1.15, 1.0, 2.3))
 
     def slack(use, turn):
         room = {"query_bound": full(0.3, 3), "query_room": full(0.3 * (1 - turn), 3)}
@@ -333,19 +326,17 @@ def turns_and_value_of_the_optimum(rng, patch):
 
 @case
 def labels_that_are_not_fitted_and_the_other_side_of_the_threshold(rng, patch):
-    def optimum(margin, above, low):
-        margins = {f"{name}_margin": full(margin, 3) for name in ("above", "low")}
-        errors = {"above_error": full(above, 3), "low_error": full(low, 3), "above_error_bound": full(above + 5, 3)}
-        return margins | errors | {"above_best": full(1.0, 3)}
+    def optimum(error, at_most):
+        found = {"margin": 5.0, "error": error, "log10_at_most": at_most, "best": 1.0}
+        return Study(**{name: full(value, 3) for name, value in found.items()})
 
-    sides = (-50.0, math.log10(0.495)), (math.log10(0.495), -50.0)
     for id in ("T2", "T4"):
-        yield worlds, MARGIN[id], optimum(5.0, *sides[0]), optimum(5.0, *sides[1]), optimum(-5.0, *sides[0])
+        yield worlds, MARGIN[id], Study(above=optimum(-50.0, -45.0), low=optimum(math.log10(0.495), 0.0))
 
 
 def errors(above, low):
-    found = {"above_error": full(above), "low_error": full(low).log10()}
-    return found | both(best=full(1.0)) | {"above_error_bound": full(-20.0), "low_error_bound": full(0.4)}
+    bounds = {"best": full(1.0), "log10_at_most": full(-20.0), "at_least": full(0.4)}
+    return Study(above=Study(error=full(above), **bounds), low=Study(error=full(low).log10(), **bounds))
 
 
 @case
@@ -355,11 +346,12 @@ def errors_of_the_optimum(rng, patch):
 
 def test_a_draw_in_which_another_selection_is_best_has_no_bound():
     found = errors(-30.0, 0.42)
-    found["above_error"][0] = math.log10(0.25)
+    found.above.error[0] = math.log10(0.25)
     assert not MARGIN["M28"].seen(found).holds
-    found["above_error_bound"][0] = math.nan
+    found.above.log10_at_most[0] = math.nan
     assert not MARGIN["M28"].seen(found).holds  # a bound that is no number refuses
-    found["above_best"][0] = 0
+    found.above.best = found.above.best.clone()
+    found.above.best[0] = 0
     assert MARGIN["M28"].seen(found).holds
 
 

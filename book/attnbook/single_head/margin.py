@@ -18,11 +18,11 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 
 from attnbook.single_head.svm import MaxMargin, NotSeparable, hard_margin
-from attnlib import checks
 from attnlib.arrays import Bools, Floats, Ints
-from attnlib.single_head.law import Sample
+from attnlib.single_head.population import log10_clean_error
 
 PATTERNS = tuple("".join(pair) for pair in itertools.product("XSF", repeat=2))
 
@@ -54,39 +54,27 @@ class Tokens:
 
     def with_signal_norm(self, signal_norm: float) -> Tokens:
         """The same draw with signals of another norm."""
-        checks.positive_number("signal_norm", signal_norm)
         return replace(self, signal=self.signal * (signal_norm / self.signal_norm), signal_norm=float(signal_norm))
 
     def mixed(self, selection: Floats) -> Floats:
-        """r_i = s_i u_i + (1 - s_i) xi_i, (n, m). Raises ValueError unless s is (n,) with entries in [0, 1]."""
-        s = np.asarray(selection, dtype=float)
-        if s.shape != (self.n,) or not ((s >= 0) & (s <= 1)).all():
-            raise ValueError(
-                f"selection must be {self.n} weights in [0, 1]; got shape {s.shape}, values {np.unique(s)[:3]}"
-            )
-        return s[:, None] * self.signal + (1 - s)[:, None] * self.noise
+        """r_i = s_i u_i + (1 - s_i) xi_i, (n, m), for weights s (n,) in [0, 1]."""
+        s = selection[:, None]
+        return s * self.signal + (1 - s) * self.noise
 
 
-def tokens_of(sample: Sample, run: int = 0, *, noise_token: int | str = 0) -> Tokens:
+def tokens_of(sample, run=0, *, noise_token=0):
     """Signal token and one noise token of every sample of one run.
 
     noise_token: index of the noise token, or "longest" (what an optimal hard selection takes for T > 2).
     """
-    checks.whole_number("run", run, at_least=0)
     one = sample.run(run)
-    if one.runs == 0:
-        raise ValueError(f"run must be below {sample.runs}; got {run}")
     noise = one.noise_tokens()[0].numpy()  # (n, T-1, m)
     if noise_token == "longest":
-        index = (noise**2).sum(-1).argmax(1)
-    else:
-        index = np.full(noise.shape[0], checks.whole_number("noise_token", noise_token, at_least=0))
-        if index[0] >= noise.shape[1]:
-            raise ValueError(f"noise_token must be below {noise.shape[1]}; got {noise_token}")
+        noise_token = (noise**2).sum(-1).argmax(1)
     classes, law = one.signal_class[0].numpy(), sample.law
     return Tokens(
         signal=one.signals[0].numpy()[classes],
-        noise=noise[np.arange(len(index)), index],
+        noise=noise[np.arange(len(noise)), noise_token],
         labels=one.labels[0].numpy(),
         classes=classes,
         clean=~one.noisy[0].numpy(),
@@ -104,8 +92,7 @@ def selection_margin(tokens: Tokens, selection: Floats) -> MaxMargin:
 
 
 def pattern_selection(tokens: Tokens, pattern: str) -> Floats:
-    """The hard selection s (n,) of a class-level pattern such as "SX". Raises ValueError for anything else."""
-    checks.one_of("pattern", pattern, PATTERNS)
+    """The hard selection s (n,) of a class-level pattern such as "SX"."""
     letter = np.array(list(pattern))[tokens.classes]
     return np.where(letter == "S", tokens.clean, np.where(letter == "F", ~tokens.clean, False)).astype(float)
 
@@ -115,7 +102,6 @@ def pattern_cost(tokens: Tokens, pattern: str) -> float:
 
     The signal costs nothing where no sample of the class selects it.
     """
-    checks.one_of("pattern", pattern, PATTERNS)
     per_noise, per_signal = 1 / tokens.noise_scale, 1 / tokens.signal_norm**2
     total = 0.0
     for letter, clean, flipped in zip(pattern, *tokens.counts(), strict=True):
@@ -165,8 +151,6 @@ def measured_threshold(tokens: Tokens, k: int) -> float:
 
     Searched is (1/8, 8) sqrt(d/n), to a relative 1e-6. Raises ThresholdOutside when the sign does not change on it.
     """
-    if k not in (0, 1) or isinstance(k, bool):
-        raise ValueError(f"k must be 0 or 1; got {k!r}")
     from scipy.optimize import bisect
 
     unit = math.sqrt(tokens.noise_scale / tokens.n)
@@ -185,3 +169,66 @@ def measured_threshold(tokens: Tokens, k: int) -> float:
             "the best selection is the same at both ends"
         )
     return math.exp(bisect(advantage, *ends, xtol=1e-6))
+
+
+# --- what pages I.4 and I.12 share -------------------------------------------------------------------------------------------
+
+CHANCE = 0.05  # with which the proved intervals of all of one draw's thresholds (costs, gains) may be false
+
+
+def attention_margin(tokens, selection):
+    """The query's SVM of a hard selection (n,): p.(selected - other) >= 1 for every sample. Raises as `hard_margin`."""
+    return hard_margin(tokens.signal - tokens.noise, 2 * np.asarray(selection) - 1)
+
+
+def log10_error(sample, v, p, run=0):
+    """Exact log10 clean error of (v, p), both (m,), on the law of `sample`, in the coordinates of its run."""
+    v, p = (torch.as_tensor(x, dtype=sample.tokens.dtype).unsqueeze(0) for x in (v, p))
+    return log10_clean_error(v, p, sample.run(run)).item()
+
+
+def chi_square_bounds(freedom, log_odds):
+    r"""$m - 2\sqrt{mL}$ and $m + 2\sqrt{mL} + 2L$: a chi-square variable with m degrees of freedom is below the first, or above the
+    second, with probability at most $e^{-L}$ each (Laurent and Massart)."""
+    root = 2 * math.sqrt(freedom * log_odds)
+    return freedom - root, freedom + root + 2 * log_odds
+
+
+def over_chi_square(value, freedom, log_odds):
+    """value over the lower bound of a chi-square variable; inf where that is not positive."""
+    smallest = chi_square_bounds(freedom, log_odds)[0] if freedom > 0 else 0.0
+    return value / smallest if smallest > 0 else math.inf
+
+
+def noise_cost_bounds(size, d, log_odds):
+    r"""Bounds of W(A), |A| = size, for noise tokens N(0, I) in d - 2 dimensions, each false with probability $e^{-L}$ at most.
+
+    $|A|/\chi^2_{d-2} \le W(A) \le |A|/\chi^2_{d-1-|A|}$. The upper bound is inf where d is too small for it.
+    """
+    if size == 0:
+        return 0.0, 0.0
+    return size / chi_square_bounds(d - 2, log_odds)[1], over_chi_square(size, d - 1 - size, log_odds)
+
+
+def check_law(law):
+    """Raises ValueError unless there is room for 2 n noise directions: no range of one parameter of a page says so."""
+    if law.d - 2 < 2 * law.n:
+        raise ValueError(
+            f"d must be at least 2 n + 2 = {2 * law.n + 2}; got {law.d}: fewer directions than samples separate nothing"
+        )
+
+
+def half_threshold(law):
+    """The same law at half the signal norm of the threshold for balanced classes."""
+    threshold = math.sqrt(2 * law.d / (law.n * (1 - law.label_noise))) * law.noise_std
+    return replace(law, signal_norm=0.5 * threshold)
+
+
+def smaller(law, samples):
+    """The law of fewer samples with the same d/n and signal norm, and so the same n SNR^2."""
+    return replace(law, n=samples, d=round(law.d * samples / law.n))
+
+
+def by_name(rows):
+    """Of one dictionary a draw: float tensors by name, the draws first."""
+    return {name: torch.as_tensor(np.array([np.asarray(row[name], float) for row in rows])) for name in rows[0]}
