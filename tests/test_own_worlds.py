@@ -15,6 +15,7 @@ from types import SimpleNamespace as Study
 import numpy as np
 import pytest
 import torch
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
 
 from attnbook.finite_data.claims import CLAIMS as FINITE_DATA
 from attnbook.finite_data.limits import limit_error, pattern_error
@@ -37,8 +38,6 @@ from attnbook.one_token import claims as one_token
 from attnbook.one_token.exact import profile
 from attnbook.open_questions.many_heads import claims as heads
 from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
-from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
-from attnbook.open_questions.optimisers import claims as optimisers
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
@@ -517,34 +516,11 @@ def _(errors, patch):
     )
 
 
-@case(optimisers.CLAIMS["Q26"], 1.0, 1.5)
-def _(factor, patch):
-    patch(optimisers, "_exponents", lambda steps, basis: (near(factor * 0.6), full(0.6)))
-    return Study(signs={"low": None, "high": None})
-
-
 @case(NOISE["Q32"], (1.7, 1.0), (1.0, 1.7))
 def _(ratios, patch):
     white, formula = (near(0.1 * ratio) for ratio in ratios)
     row = Study(white=white, formula=formula, sampled=near(0.1), standard_error=1e-4, sampled_mean=0.1, points=1000)
     return Study(rows={"radial t3": [row]})
-
-
-def track(prediction, rival):
-    """One run of sign descent: prediction and rival as multiples of what is measured."""
-    errors = torch.stack([near(-2.0), near(-3.0)])
-    return Study(
-        tracks={
-            "low": Study(
-                log10_error=errors, block_error=rival * errors, predicted=Study(log10_error=prediction * errors)
-            )
-        }
-    )
-
-
-@case(optimisers.CLAIMS["Q51"], (1.0, 1.4), (1.4, 1.0))
-def _(multiples, patch):
-    return track(*multiples)
 
 
 @case(LONG_NOISE["Q77b"], 1.0, 2.0)

@@ -6,6 +6,7 @@ from types import SimpleNamespace as Study
 import numpy as np
 import pytest
 import torch
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
 
 from attnbook.open_questions.attention_maps import claims_thresholds as thresholds
 from attnbook.open_questions.attention_maps.claims import CLAIMS as MAPS
@@ -20,10 +21,7 @@ from attnbook.open_questions.margin_and_descent.enumerations import HIGH_NORMS, 
 from attnbook.open_questions.more_classes import claims as classes
 from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
 from attnbook.open_questions.noise_laws.claims import CORRELATED
-from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
-from attnbook.open_questions.optimisers.claims import CLAIMS as OPTIMISERS
 from attnbook.open_questions.out_of_the_trap import claims as trap
-from attnbook.open_questions.out_of_the_trap.study import MAP_THETAS, MAP_XS
 from attnbook.open_questions.random_starts import claims as starts
 from attnbook.open_questions.second_layer.claims import CLAIMS as LAYERS
 from attnbook.open_questions.second_layer.layer_error import noise_phase_error
@@ -209,34 +207,6 @@ def schedules(constant: np.ndarray, small_first: np.ndarray, full_first: np.ndar
     return Study(schedules={name: (torch.as_tensor(flags).double(), None) for name, flags in found})
 
 
-# --- IV.8 ------------------------------------------------------------------------------------------------------------------
-
-
-def block_fates(boundary: str) -> Study:
-    flipped, x = np.full((DRAWS, 12), 0.3), np.tile(np.geomspace(1.3, 3.6, 12), (DRAWS, 1))
-    values = {
-        "own": trap.own_block_thresholds(flipped),
-        "flow": trap.own_thresholds(1 - flipped, flipped),
-        "one": np.ones_like(x),
-    }
-    return Study(block_fates=Study(flipped=flipped, x=x, on_signal=x > values[boundary]))
-
-
-def steps_of_batches(large: tuple, small: tuple) -> Study:
-    pairs = zip(("batches of 20, 5 n/d", "batches of 20, n/4d"), (large, small), strict=True)
-    return Study(batches={name: Study(on_signal=on, train_accuracy=np.full(DRAWS, fit)) for name, (on, fit) in pairs})
-
-
-def passes(batches: float, epoch: float) -> Study:
-    named = {"first pass": batches, "full batch, the same epoch": epoch, "one full step": 0.0}
-    return Study(passes={name: Study(p_signal=np.full((DRAWS, 2), value)) for name, value in named.items()})
-
-
-def cells(boundary: float) -> Study:
-    shares = (np.array(MAP_XS)[:, None] > np.full(len(MAP_THETAS), boundary)).astype(float)
-    return Study(maps={0.0: shares, 0.2: shares}, boundaries=dict.fromkeys((0.0, 0.2), np.full(len(MAP_THETAS), 0.4)))
-
-
 # --- IV.9 ------------------------------------------------------------------------------------------------------------------
 
 
@@ -324,18 +294,6 @@ def slopes(right: float, without: float) -> Study:
     return Study(two_steps={K: row for K in (2, 3, 5, 10)}, draws=4)
 
 
-def noise_products(base: float, plane: float, seed: int) -> Study:
-    """Inner products at three records of ten runs: so many times the prediction without the plane of the signals, and with it."""
-    rng = np.random.default_rng(seed)
-    shape = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
-    without = torch.as_tensor(rng.uniform(0.9, 1.1, (3, 10, 1, 1))) * shape
-    in_plane = torch.tensor([[0.5, -0.3], [-0.3, 0.5]], dtype=torch.float64)
-    found = (base * without + plane * in_plane) * (1 + 1e-3 * rng.standard_normal())
-    predicted = Study(noise_products=without, products=without + in_plane)
-    track = Study(steps=(2, 5, 9), noise_products=found, predicted=predicted)
-    return Study(tracks={"low": track, "high": track}, low_law=Study(n=50, d=5000))
-
-
 def trained_layer(fast: tuple[float, float], slow: tuple[float, float]) -> Study:
     """Error, and how much the first layer looks at noise, of both steps."""
 
@@ -353,26 +311,6 @@ def trained_layer(fast: tuple[float, float], slow: tuple[float, float]) -> Study
 
 def two_steps_fit(fast: float, slow: float) -> Study:
     return Study(frozen=Study(interpolates=np.array([[np.full(DRAWS, slow), np.full(DRAWS, fast)]])))
-
-
-def bases(axis: float, random: float) -> Study:
-    return Study(sign_ends={"axis": torch.full((3, DRAWS, 2), axis), "random": torch.full((3, DRAWS, 2), random)})
-
-
-def batches(small: float, full: float) -> Study:
-    ends = {"batches of 10": small, "gradient descent": full}
-    return Study(many={name: Study(end=_around(value)) for name, value in ends.items()})
-
-
-def in_the_trap(svm: np.ndarray, descent: np.ndarray) -> Study:
-    return Study(same_draws=Study(svm=svm, on_signal=descent))
-
-
-def first_pass(kept: tuple[float, float], reset: tuple[float, float]) -> Study:
-    """log10 error of batches and of gradient descent after the first pass, and the same with p set to 0."""
-    then = ("batches on", "then gradient descent")
-    found = dict(zip(then, kept, strict=True)) | {f"p set to 0, {a}": e for a, e in zip(then, reset, strict=True)}
-    return Study(passes={name: Study(log10_error=np.full(DRAWS, value)) for name, value in found.items()})
 
 
 half, whole = (0.0, 1.0, 0.5, 0.97), (0.0, 1.0, 0.9, 0.3)  # of `factors`
@@ -405,11 +343,6 @@ undone, kept = (0.08, 0.03), (0.02, 0.5)  # of `trained_layer`
         (margin.CLAIMS["Q91"], ties(1e-4, 0.0), [ties(0.0, 1e-4)]),
         (MAPS["Q22"], low_snr(-2.24, -0.48, (-3, -0.71)), [low_snr(-0.48, -2.24, (-0.71, -3))]),
         (margin.CLAIMS["Q15"], schedules(FEW, YES, NO), [schedules(FEW, NO, YES), schedules(YES, FEW, NO)]),
-        (trap.CLAIMS["Q53b"], block_fates("own"), [block_fates("flow"), block_fates("one")]),
-        (trap.CLAIMS["Q55"], steps_of_batches((MOST, 1.0), (NO, 1.0)), [steps_of_batches((NO, 1.0), (MOST, 0.99))]),
-        (trap.CLAIMS["Q30"], passes(0.785, -0.3), [passes(0.0, 0.785)]),
-        (trap.CLAIMS["Q56"], first_pass((-4.6, -5.8), (-1.38, -1.36)), [first_pass((-1.38, -1.36), (-4.6, -5.8))]),
-        (trap.CLAIMS["Q58"], cells(0.4), [cells(1.0)]),
         (thresholds.CLAIMS["Q23"], costs(0.004, 0.005), [costs(0.0044, 0.005), costs(0.004, 0.0039)]),
         (thresholds.CLAIMS["Q66"], costs(0.004, 0.005), [costs(0.0044, 0.005), costs(0.004, 0.0039)]),
         (thresholds.CLAIMS["Q68"], linear("net"), [linear("x"), linear("twice")]),
@@ -424,8 +357,6 @@ undone, kept = (0.08, 0.03), (0.02, 0.5)  # of `trained_layer`
         *((claim, no_flips(1.0), [no_flips(claim.wrong)])
           for claim in (LAYERS["Q89"], thresholds.CLAIMS["Q61"])),
         (CLASSES["Q35"], slopes(1e-15, 0.2), [slopes(0.2, 1e-15)]),
-        *((OPTIMISERS["Q51b"], noise_products(1, 0, seed), [noise_products(1, 1, seed), noise_products(2, 0, seed)])
-          for seed in (0, 1)),
         (LAYERS["Q39b"], trained_layer(undone, kept), [trained_layer(kept, undone), trained_layer((0.005, 0.03), kept)]),
     ],
     ids=lambda each: getattr(each, "id", None),
@@ -467,9 +398,6 @@ def test_a_flow_with_another_constant_and_with_the_other_sign(monkeypatch):
     ("claim", "study", "one", "other"),
     [
         (HEADS["Q5"], two_steps_fit, 1.0, 0.0),
-        (OPTIMISERS["Q27b"], bases, 1e-5, 1 - 1e-5),
-        (OPTIMISERS["Q29"], batches, -3.5, -0.45),
-        (trap.CLAIMS["Q40"], in_the_trap, YES, SOME),
     ],
     ids=lambda each: getattr(each, "id", None),
 )

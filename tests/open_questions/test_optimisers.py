@@ -1,38 +1,28 @@
-"""IV.2 and IV.8: rules of matched length, signs in two steps and along training, and out of the trap."""
+"""IV.2: rules of matched length, signs in two steps and along training."""
 
 import math
+from types import SimpleNamespace as Study
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import norm
-from torch.nn.functional import softplus
 
 from attnbook.open_questions.judging import one_way
 from attnbook.open_questions.margin_and_descent.study import schedule_fates
-from attnbook.open_questions.optimisers.arcsine import arcsine_kernel, predicted_sign_descent
-from attnbook.open_questions.optimisers.compared import LINE_UP, Entry, compare_rules, milestones
+from attnbook.open_questions.optimisers.claims import CLAIMS
 from attnbook.open_questions.optimisers.signs import (
     adam_second_step,
+    arcsine_kernel,
     axis_error,
     axis_memory_ratio,
     dense_copy,
     exponent,
     exponent_ratio_flat,
     exponent_ratio_random,
-    mean_one_norm,
 )
-from attnbook.open_questions.optimisers.study import optimiser_study, sign_steps, sign_track
-from attnbook.open_questions.out_of_the_trap.trap_boundaries import (
-    block_rates,
-    block_threshold,
-    first_pass,
-    own_block_thresholds,
-    pass_then_descent,
-)
-from attnbook.open_questions.out_of_the_trap.trap_escape import after_first_pass, batch_sweep, escape_map
-from attnbook.open_questions.outcomes import matched_step, rule_fates
-from attnbook.single_head.flow import flow_rates, signal_threshold
+from attnbook.open_questions.optimisers.study import compare_rules, milestones
+from attnbook.open_questions.outcomes import matched_step
 from attnbook.single_head.long_run import collected_moves, law_at, train, without_flips
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
@@ -44,19 +34,17 @@ from attnlib.single_head.rules import (
     adam,
     heavy_ball,
     nesterov,
-    stochastic,
 )
 from attnlib.single_head.training import train_heads
-from tests.bad_input import refusing
+from tests.worlds import worlds
 
 LAW = SignalNoiseLaw(12, 90, 7.0, 0.1)
 
 
 def test_milestones_are_the_first_rows_that_qualify():
     sample = LAW.draw(6, 4)
-    entry = Entry("test", GRADIENT_DESCENT, 1, 60)
     path = train_heads(sample, matched_step(sample, GRADIENT_DESCENT, 8.0), 60).single()
-    found = milestones(path, sample, entry)
+    found = milestones(path, sample)
     for r in range(4):
         one = sample.run(r)
         for moment, step, reached in (
@@ -75,19 +63,17 @@ def test_milestones_are_the_first_rows_that_qualify():
         assert found.attention[r, 1].item() == pytest.approx(path.attention_on_signal[-1, r, clean].mean().item())
     assert found.fitted_step.isfinite().any()
     assert (found.course_error[-1] == found.end).all()
-    slow = milestones(train_heads(sample, 1e-6, 3).single(), sample, entry)
+    slow = milestones(train_heads(sample, 1e-6, 3).single(), sample)
     assert slow.at_loss.isnan().all()
     assert slow.loss_step.isnan().all()
 
 
 def test_dense_entries_are_trained_run_by_run_on_copies():
     sample = LAW.draw(1, 2)
-    entry = Entry("sign", SIGN_DESCENT, 0.2, 15, "flat")
-    found = compare_rules(sample, [entry])["sign"]
+    found = compare_rules(sample, {"sign": (SIGN_DESCENT, 0.2, 15, "flat")})["sign"]
     copy = dense_copy(sample, "flat")
     path = train_heads(copy, 0.2 * matched_step(sample, SIGN_DESCENT), 15, rule=SIGN_DESCENT, record=[]).single()
     torch.testing.assert_close(found.end, log10_clean_error(path.v[-1], path.p[-1], copy), rtol=1e-10, atol=1e-12)
-    assert {entry.basis for entry in LINE_UP} == {"", "axis", "random"}
 
 
 def test_schedules_are_factors_on_the_step_size():
@@ -104,41 +90,6 @@ def test_schedules_are_factors_on_the_step_size():
         torch.testing.assert_close(found[name][1], error, rtol=1e-7, atol=1e-9)
     gaps = [(found["constant"][1] - found[name][1]).abs().max() for name in found if name != "constant"]
     assert min(gaps) > 1e-3
-
-
-def test_every_cell_of_the_map_is_a_training_of_its_own():
-    xs, thetas = (0.3, 1.5), (1.0, 8.0, 40.0)
-    shares = escape_map(xs, thetas, 0.1, n=20, d=5000, batch=4, epochs=6, draws=2, seed=7)
-    assert shares.shape == (2, 3)
-    for i, j in ((0, 2), (1, 0)):
-        sample = law_at(xs[i], 20, 5000, 0.1).draw(7, 2, first_run=(i * 3 + j) * 2)
-        # Batches are drawn by the number of the run, which in the map counts from the first cell on.
-        path = train_heads(sample, thetas[j] * 4 / 5000, 30, rule=stochastic(4), record=[]).single()
-        held = torch.stack([sample.signal_class == k for k in (0, 1)], 1) & ~sample.noisy.unsqueeze(1)
-        weight = (path.attention_on_signal[-1].unsqueeze(1) * held).sum(-1) / held.sum(-1)
-        assert shares[i, j] == pytest.approx((weight > 0.5).double().mean().item())
-
-
-def test_ways_on_from_the_first_pass():
-    law = law_at(0.3, 20, 3000, 0.1)
-    found = after_first_pass(law, 5, 8.0, size_after=3.0, epochs=9, descent_steps=25, draws=2, seed=4)
-    sample = law.draw(4, 2)
-    first = train_heads(sample, 8.0 * 20 / 3000, 4, rule=stochastic(5), record=[])
-    lost = (first.v[-1], torch.zeros_like(first.p[-1]))
-    for name, start in (
-        ("then gradient descent", (first.v[-1], first.p[-1])),
-        ("p set to 0, then gradient descent", lost),
-    ):
-        path = train_heads(sample, 3.0 * 20 / 3000, 25, start=start, record=[]).single()
-        error = log10_clean_error(path.v[-1], path.p[-1], sample)
-        np.testing.assert_allclose(found[name].log10_error, error.numpy(), rtol=1e-8)
-    assert (found["one full step"].p_signal == 0).all()
-    assert (found["first pass"].p_signal > 0).all()
-    p = torch.einsum("rkm,rm->rk", sample.signals, first.p[-1, :, 0])
-    np.testing.assert_allclose(found["first pass"].p_signal, p.numpy(), rtol=1e-10)
-    same = train_heads(sample, 8.0 * 4 * 20 / 3000, 9, record=[]).single()
-    error = log10_clean_error(same.v[-1], same.p[-1], sample)
-    np.testing.assert_allclose(found["full batch, the same epoch"].log10_error, error.numpy(), rtol=1e-8)
 
 
 SIGNS_LAW = SignalNoiseLaw(7, 60, 4.0, 0.2)
@@ -271,133 +222,76 @@ def test_arcsine_kernel_is_the_mean_product_of_signs():
     assert kernel[0, 0].item() == pytest.approx(1.0)
 
 
-X, ETA, BATCHES = 0.7, 0.25, 3  # per batch and class: three clean samples, one flipped
-PER = 4
+# --- claims and their controls, each in its own world ----------------------------------------------------------------------
+
+DRAWS = 60
 
 
-def orthogonal_data():
-    """Tokens (N, 2, N + 2), labels and classes: BATCHES batches of PER samples of each class, d = 100, exact mean field."""
-    d, total = 100.0, 2 * PER * BATCHES
-    rho = math.sqrt(X * d / (3 * BATCHES))
-    tokens = torch.zeros(total, 2, total + 2, dtype=torch.float64)
-    classes, labels = [], []
-    for i in range(total):
-        k = (i // PER) % 2
-        tokens[i, 0, k], tokens[i, 1, 2 + i] = rho, math.sqrt(d)
-        classes.append(k)
-        labels.append((1.0 if k == 0 else -1.0) * (-1.0 if i % PER == PER - 1 else 1.0))
-    return tokens, torch.tensor(labels, dtype=torch.float64), torch.tensor(classes), d
+def around(value, spread=1e-3):
+    """(DRAWS,): draws whose mean is the value."""
+    return value * (1 + spread * torch.linspace(-1, 1, DRAWS, dtype=torch.float64))
 
 
-def descend(tokens, labels, batches, size, start=None):
-    """Plain gradient descent with autograd, one batch after the other; v and p after the last."""
-    v, p = start or torch.zeros(2, tokens.shape[-1], dtype=torch.float64)
-    for batch in batches:
-        v.requires_grad_(), p.requires_grad_()
-        weights = torch.softmax(tokens[batch] @ p, -1)
-        output = (weights * (tokens[batch] @ v)).sum(-1)
-        softplus(-labels[batch] * output).mean().backward()
-        v, p = (v - size * v.grad).detach(), (p - size * p.grad).detach()
-    return v, p
+def exponents(factor):
+    """One step at one strength: the exponents of sign descent are so many times the predicted ones."""
+    law, gd = SignalNoiseLaw(50, 5000, 10.0, 0.1), around(2.0)
+    differences = around(20.0).unsqueeze(1).expand(-1, 2)
+    ratios = {
+        "random": exponent_ratio_random(gd, 10.0, 5000),
+        "flat": exponent_ratio_flat(differences, 10.0, 50, 5000),
+    }
+    found = {basis: factor * ratio * gd for basis, ratio in ratios.items()}
+    return Study(signs={1.0: Study(law=law, gd_exponent=gd, exponents=found, differences=differences)})
 
 
-def test_first_pass_is_gradient_descent_on_batches():
-    tokens, labels, _, d = orthogonal_data()
-    count = 2 * PER
-    theta = 6.0
-    batches = [torch.arange(b * count, (b + 1) * count) for b in range(BATCHES)]
-    v, p = descend(tokens, labels, batches, theta * count / d)
-    state = first_pass(X, ETA, theta, BATCHES)
-    assert state.V[0] == pytest.approx((tokens[0, 0] @ v).item(), rel=1e-10)
-    assert state.P[0] == pytest.approx((tokens[0, 0] @ p).item(), rel=1e-10)
-    assert state.V[0] == pytest.approx(-(tokens[PER, 0] @ v).item(), rel=1e-10)
-    for b in range(BATCHES):
-        clean, noisy = b * count, b * count + PER - 1
-        assert state.t_clean[0, b] == pytest.approx((tokens[clean, 1] @ v).item(), rel=1e-10)
-        assert state.t_noisy[0, b] == pytest.approx(-(tokens[noisy, 1] @ v).item(), rel=1e-10)
-        assert state.q_clean[0, b] == pytest.approx((tokens[clean, 1] @ p).item(), rel=1e-10, abs=1e-14)
-        assert state.q_noisy[0, b] == pytest.approx((tokens[noisy, 1] @ p).item(), rel=1e-10, abs=1e-14)
+def memory(factor):
+    law = SignalNoiseLaw(50, 5000, 10.0, 0.1)
+    return Study(signs={1.0: Study(law=law, memory_ratio=around(factor * axis_memory_ratio(10.0, 50, 5000)))})
 
 
-def test_descent_after_the_pass_is_gradient_descent_on_all():
-    tokens, labels, _, d = orthogonal_data()
-    count, theta, size = 2 * PER, 6.0, 0.8
-    batches = [torch.arange(b * count, (b + 1) * count) for b in range(BATCHES)]
-    # A full-batch step has its own step size: two calls, the second from where the first one ended.
-    v, p = descend(tokens, labels, batches, theta * count / d)
-    v, p = descend(tokens, labels, 4 * [torch.arange(len(labels))], size * len(labels) / d, (v, p))
-    clean = torch.tensor([i for i in range(len(labels)) if i % PER < PER - 1])
-    expected = torch.softmax(tokens[clean] @ p, -1)[:, 0].mean().item()
-    found = pass_then_descent(X, ETA, theta, BATCHES, schedule=((size, 4),))
-    assert found[0] == pytest.approx(expected, rel=1e-10)
-    assert found[0] != pytest.approx(pass_then_descent(X, ETA, theta, BATCHES, schedule=((size, 3),))[0], rel=1e-4)
+def bases(axis, random):
+    return Study(sign_ends={"axis": torch.full((3, DRAWS, 2), axis), "random": torch.full((3, DRAWS, 2), random)})
 
 
-def test_block_rates_have_gradients_of_v_and_p_of_one_length():
-    """The ratio of speeds against lengths of gradients of real vectors, in a state of the mean field."""
-    tokens, labels, classes, d = orthogonal_data()
-    state = [0.9, 0.4, 0.7, 0.3, -0.2, 0.5]  # V, t_c, t_n, P, q_c, q_n
-    total, rho = len(labels), tokens[0, 0, 0].item()
-    v, p = torch.zeros(total + 2, dtype=torch.float64), torch.zeros(total + 2, dtype=torch.float64)
-    v[0], v[1] = state[0] / rho, -state[0] / rho
-    p[0] = p[1] = state[3] / rho
-    for i in range(total):
-        noisy = i % PER == PER - 1
-        v[2 + i] = labels[i] * state[2 if noisy else 1] / math.sqrt(d)
-        p[2 + i] = state[5 if noisy else 4] / math.sqrt(d)
-    v.requires_grad_(), p.requires_grad_()
-    softplus(-labels * (torch.softmax(tokens @ p, -1) * (tokens @ v)).sum(-1)).mean().backward()
-    ratio = (v.grad.norm() / p.grad.norm()).item()
-    plain, block = (f(state, X, ETA / (1 - ETA)) for f in (flow_rates, block_rates))
-    np.testing.assert_allclose(block[:3], plain[:3])
-    np.testing.assert_allclose(np.array(block[3:]) / plain[3:], ratio, rtol=1e-12)
-    assert classes.sum() == total / 2
+def batches(full, small):
+    return Study(many={"gradient descent": Study(end=around(full)), "batches of 10": Study(end=around(small))})
 
 
-@pytest.mark.parametrize(("eta", "value"), [(0.05, 1.081), (0.2, 1.539)])
-def test_boundary_of_block_normalised_flow(eta, value):
-    found = block_threshold(eta)
-    assert found == pytest.approx(value, rel=2e-3)
-    assert found < 0.995 * signal_threshold(eta)
+def track(prediction, rival):
+    """Prediction and block-normalised descent as multiples of what is measured."""
+    errors = torch.stack([around(-2.0), around(-3.0)])
+    found = Study(log10_error=errors, block_error=rival * errors, predicted=Study(log10_error=prediction * errors))
+    return Study(tracks={"low": found})
 
 
-@pytest.mark.weekly
-def test_own_boundaries_interpolate_that_of_a_share():
-    found = own_block_thresholds(np.array([[0.0, 0.13], [0.22, 0.49]]))
-    assert found[0, 0] == pytest.approx(1.0)
-    assert found[0, 1] == pytest.approx(block_threshold(0.13), rel=2e-3)
-    assert found[1, 0] == pytest.approx(block_threshold(0.22), rel=2e-3)
-    assert found[1, 1] == math.inf
+def noise_products(base, plane, seed):
+    """Inner products at three records of ten runs: so many times the prediction without the plane of the signals, and with it."""
+    rng = np.random.default_rng(seed)
+    shape = torch.tensor([[1.0, 0.1], [0.1, 1.0]], dtype=torch.float64)
+    without = torch.as_tensor(rng.uniform(0.9, 1.1, (3, 10, 1, 1))) * shape
+    in_plane = torch.tensor([[0.5, -0.3], [-0.3, 0.5]], dtype=torch.float64)
+    found = (base * without + plane * in_plane) * (1 + 1e-3 * rng.standard_normal())
+    predicted = Study(noise_products=without, products=without + in_plane)
+    course = Study(steps=(2, 5, 9), noise_products=found, predicted=predicted)
+    return Study(tracks={"low": course, "high": course}, low_law=Study(n=50, d=5000))
 
 
-test_bad_input = refusing(
-    (lambda: compare_rules(LAW.draw(0), [LINE_UP[0], LINE_UP[0]]), "entries must have different names"),
-    (lambda: matched_step(LAW.draw(0), GRADIENT_DESCENT, 0.0), "unit must be"),
-    (lambda: schedule_fates(1.0, 10, 100, 0.1, draws=0), "draws must be"),
-    (lambda: rule_fates([LAW], GRADIENT_DESCENT, -1.0, 3), "size must be"),
-    (lambda: rule_fates([LAW], stochastic(5), 1.0, 3), "must divide the number of samples"),
-    (lambda: escape_map((1.0,), (0.0,), 0.1, n=10, d=100), "thetas must be"),
-    (lambda: after_first_pass(LAW, 0, 1.0), "batch must be"),
-    (lambda: batch_sweep(LAW, (1.0,), (5,)), "must divide the number of samples"),
-    (lambda: sign_steps(LAW, draws=1), "draws must be"),
-    (lambda: sign_track(LAW.draw(0), 0.0), "size must be"),
-    (lambda: optimiser_study(50, 5000, 0.1, 0.45, 2.0, draws=1), "draws must be"),
-    (lambda: optimiser_study(50, 5000, 0.1, -1.0, 2.0), "x must be"),
-    (lambda: dense_copy(SIGNS_LAW.draw(0), "diagonal"), "signals must be one of 'axis', 'flat', 'random'"),
-    (lambda: dense_copy(dense_copy(SIGNS_LAW.draw(0))), "sample must be in reduced coordinates"),
-    (lambda: dense_copy(SIGNS_LAW.draw(0, start_vectors=2)), "without start vectors"),
-    (
-        lambda: dense_copy(SignalNoiseLaw(4, 31, 2.0).draw(0), "flat"),
-        "d must be even for two orthogonal flat signals; got 31",
-    ),
-    (lambda: train_heads(SIGNS_LAW.draw(0), 0.1, 1, rule=SIGN_DESCENT), "does not commute with rotations"),
-    (lambda: train_heads(SIGNS_LAW.draw(0), 0.1, 1, rule=adam()), "does not commute with rotations"),
-    (axis_error, (1.0, 10), {"signal_norm": -1.0, "d": 2}),
-    (lambda: axis_memory_ratio(1.0, 0, 10), "n must be"),
-    (lambda: mean_one_norm(0), "d must be"),
-    (lambda: adam_second_step((0.9, 1.5)), "betas must be"),
-    (predicted_sign_descent, lambda: (SIGNS_LAW.draw(0), 0.1, 3), {"step_size": 0.0, "steps": 0}),
-    (first_pass, (1.0, 0.1, 1.0, 2), {"x": 0.0, "theta": math.inf, "label_noise": 0.7, "batches": 0}),
-    (lambda: pass_then_descent(1.0, 0.1, 1.0, 2, schedule=((0.0, 1),)), "schedule must be"),
-    (block_threshold, (0.1,), {"label_noise": 0.6}),
-)
+@pytest.mark.parametrize(
+    ("id", "own", "others"),
+    [
+        ("Q25", memory(1.0), [memory(1.1)]),
+        ("Q26", exponents(1.0), [exponents(1.5)]),
+        ("Q27b", bases(1e-5, 1 - 1e-5), []),
+        ("Q29", batches(-0.45, -3.5), []),
+        ("Q51", track(1.0, 1.4), [track(1.4, 1.0)]),
+        *(("Q51b", noise_products(1, 0, seed), [noise_products(1, 1, seed), noise_products(2, 0, seed)])
+          for seed in (0, 1)),
+    ],
+)  # fmt: skip
+def test_claims_and_controls_each_hold_in_their_own_world(id, own, others):
+    assert worlds(CLAIMS[id], own, *others) == []
+
+
+def test_one_group_alone_does_not_make_a_claim_hold():
+    for id, made, one, other in (("Q27b", bases, 1e-5, 1 - 1e-5), ("Q29", batches, -0.45, -3.5)):
+        assert [CLAIMS[id].seen(made(each, each)).holds for each in (one, other)] == [False, False]

@@ -7,7 +7,6 @@ import torch
 from attnbook.open_questions.attention_maps.fates import trap_exits
 from attnbook.open_questions.attention_maps.flow import map_rates, map_threshold
 from attnbook.open_questions.more_classes.class_flow import class_ends_on_signal, class_thresholds
-from attnbook.open_questions.out_of_the_trap.trap_boundaries import block_rates, block_threshold
 from attnbook.open_questions.second_solver import WEIGHTS, ends_on_signal, flow_speed, on_both_sides
 from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.maps import ENTMAX15, LINEARISED, SOFTMAX, SPARSEMAX, softmax
@@ -31,14 +30,6 @@ def test_right_hand_side_is_that_of_the_first_solver(name):
         torch.as_tensor(states.T), *(torch.as_tensor(part) for part in (x, nu)), MAPS[name], torch.as_tensor(rate)
     )
     np.testing.assert_allclose(flow_speed(states, x, nu, rate, WEIGHTS[name]), wanted.numpy().T, rtol=1e-10, atol=1e-12)
-
-
-def test_block_normalised_right_hand_side_is_that_of_the_first_solver():
-    state = [0.4, -0.2, 0.3, 0.1, -0.5, 0.2]
-    found = flow_speed(
-        np.array(state)[:, None], np.array([1.7]), np.array([0.3]), np.array([1.0]), WEIGHTS["softmax"], blocks=True
-    )
-    np.testing.assert_allclose(found[:, 0], block_rates(state, 1.7, 0.3), rtol=1e-12)
 
 
 def test_a_value_one_per_cent_off_is_refused_on_its_own_side():
@@ -94,7 +85,6 @@ def test_boundaries_of_the_maps(name, value):
     )
 
 
-def test_boundaries_of_block_normalised_flow_and_of_k_classes():
-    assert [block_threshold(eta) for eta in (0.05, 0.3)] == pytest.approx([1.081, 2.408], rel=2e-3)
+def test_boundaries_of_k_classes():
     found = class_thresholds(np.array([0.2, 0.2, 0.4, 0.4]), np.array([3, 10, 3, 2]))
     np.testing.assert_allclose(found, [1.360, 1.164, 2.932, 28.94], rtol=3e-3)
