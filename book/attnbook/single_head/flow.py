@@ -154,10 +154,11 @@ def flow_path(x: float, label_noise: float, times: Sequence[float], *, attention
         clock = np.empty(0)
     if clock.ndim != 1 or len(clock) < 2 or not (clock[0] > 0 and (np.diff(clock) > 0).all() and clock[-1] < np.inf):
         raise ValueError("times must be two or more increasing finite numbers > 0; got others: use numpy.geomspace")
-    right, ends = _on_the_clock(x, nu, rate), (0.0, math.log1p(clock[-1]))
+    right, clock_time = _on_the_clock(x, nu, rate), np.log1p(clock)  # math.log1p may differ from it by a rounding
     from scipy.integrate import solve_ivp  # with the first flow, not with the package: its core needs no scipy
 
-    solution = solve_ivp(right, ends, np.zeros(6), method="LSODA", t_eval=np.log1p(clock), **_TOLERANCE)
+    ends = (0.0, clock_time[-1])
+    solution = solve_ivp(right, ends, np.zeros(6), method="LSODA", t_eval=clock_time, **_TOLERANCE)
     if not solution.success:
         raise RuntimeError(f"the flow's solver did not converge at x = {x:g}, nu = {nu:g}: {solution.message}")
     return FlowPath(clock, solution.y.T)
