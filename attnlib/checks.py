@@ -220,3 +220,18 @@ def tensor(
     if finite and (value.is_meta or not value.isfinite().all()):
         raise ValueError(f"{name} must be finite; got nan or infinity: did a training diverge?")
     return value
+
+
+def numbers(name: str, value: object) -> torch.Tensor:
+    """`value`, a number, list, array or tensor, as a float64 tensor of finite numbers. Raises ValueError otherwise."""
+    try:
+        kind = value.dtype if isinstance(value, torch.Tensor) else np.asarray(value).dtype
+        real = not str(kind).removeprefix("torch.").startswith(("bool", "complex", "<U"))
+        given = value if real else []
+        device = given.device if isinstance(given, torch.Tensor) else "cpu"
+        found = torch.as_tensor(given, dtype=torch.float64, device=device)
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.empty(0, device="cpu")
+    if found.numel() == 0 or found.is_meta or not found.isfinite().all():
+        raise ValueError(f"{name} must be finite numbers; got {value!r}")
+    return found

@@ -82,5 +82,5 @@ def test_what_computes_long_runs_on_one_thread() -> None:
 
     faces = [vars(part)[name] for part in (single_head, token_selection, in_context) for name in part.__all__]
     shared = {made.__name__ for made in faces if inspect.isfunction(made) and "alone" not in layers(made)}
-    few = {"circuits_of", "forces", "forward", "gradients", "gram_of", "initial_weights", "outputs", "proved_outcome"}
+    few = {"circuits_of", "forces", "forward", "gradients", "gram_of", "initial_weights", "outputs"}
     assert shared == {"draw_gram", *few}

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from attnbook.in_context.checkpoints import write_checkpoint
 from attnbook.single_head.svm import hard_margin
 from attnlib.extras import extra, progress_bar
-from attnlib.in_context.checkpoints import write_checkpoint
 from tests.house import PACKAGES, REPOSITORY, ROOT
 from tests.test_packaging import EXTRAS
 

@@ -8,6 +8,7 @@ import torch
 
 import attnlib.in_context as in_context
 import attnlib.token_selection as token_selection
+from attnbook.in_context import ridge
 from attnbook.token_selection.real_data.formats import FormatError
 from attnlib import Experiment, RegressionLaw, SignalNoiseLaw, TokenLaw, divergence, risk_of, summarise
 from attnlib.in_context.training import TrainingDiverged
@@ -38,9 +39,9 @@ def small_results() -> list[torch.Tensor]:
     plain = RegressionLaw(d=2, length=3)
     circuits = in_context.circuits_of(in_context.initial_weights(d=2, heads=2, start="random", seed=0))
     risk = risk_of(circuits, plain, prompts=50, seed=0)
-    ridge = in_context.ridge(plain.draw(4, seed=0), penalty=0.1)
+    bayes = ridge(plain.draw(4, seed=0), penalty=0.1)
     history = in_context.train(EXPERIMENT)
-    return [one.log10_clean_error, path.attention, fresh.accuracy, risk[0], ridge, history.omega, *law.draw_fresh(3, 0)]
+    return [one.log10_clean_error, path.attention, fresh.accuracy, risk[0], bayes, history.omega, *law.draw_fresh(3, 0)]
 
 
 def test_the_default_device_of_torch_moves_nothing() -> None:

@@ -4,9 +4,12 @@ A sentence names the argument. A new public name without a row fails. What is ta
 `EVERYWHERE` by the kind of argument, `WORKS` one by one.
 """
 
+import atexit
 import importlib
 import inspect
 import pkgutil
+import shutil
+import tempfile
 from decimal import Decimal
 from fractions import Fraction
 
@@ -14,29 +17,33 @@ import numpy as np
 import pytest
 import torch
 
+import attnbook.in_context
 import attnbook.single_head
 import attnbook.token_selection
 import attnlib
 from attnbook import finite_data as fd
 from attnbook import one_token as ot
 from attnbook import staircase as st
+from attnbook.in_context import estimators
 from attnbook.single_head import flow_path, hard_margin
 from attnbook.token_selection import existence_window, selection_accuracy, selection_time
 from attnlib import attention, device, gaussian, limits, randomness
 from attnlib import in_context as ic
 from attnlib import single_head as sh
 from attnlib import token_selection as ts
-from attnlib.in_context import checkpoints, circuits, estimators, risk
+from attnlib.in_context import circuits, risk
 from attnlib.in_context import law as prompts_law
 from attnlib.in_context import model as heads_model
 from attnlib.in_context import training as heads_training
-from attnlib.single_head import maps, population, proved, rules, summary
+from attnlib.single_head import maps, population, rules, summary
 from attnlib.single_head import training as head_training
 from attnlib.token_selection import gram as gram_module
 from attnlib.token_selection import model as token_model
 from attnlib.token_selection import population as token_population
 from attnlib.token_selection import training as token_training
 
+FOLDER = tempfile.mkdtemp()
+atexit.register(shutil.rmtree, FOLDER)
 LAW = sh.SignalNoiseLaw(n=4, d=20, signal_norm=3.0)
 SAMPLE = LAW.draw(seed=0, start_vectors=2)
 V = torch.linspace(-1, 1, 8, dtype=torch.float64)[None]
@@ -69,17 +76,17 @@ SIZES = {"seed": 0, "runs": 1, "first_run": 0}
 
 # Not called by readers with values of their own: they run inside loops, or on what has been checked.
 INSIDE = {
-    attention.attention_logits, attention.attention_output, attention.attention_weights, checkpoints.write_checkpoint,
-    gaussian.bartlett_rows, heads_model.draw_weights, heads_model.require_even_heads, heads_training.made_with,
+    attention.attention_logits, attention.attention_output, attention.attention_weights,
+    gaussian.bartlett_rows, heads_model.draw_weights, heads_model.require_even_heads, heads_training.Training,
     head_training.Trajectory, population.Estimate, population.FreshScores, population.noisy_error,
     rules.Rule, rules.batch_orders, maps.AttentionMap, summary.join, summary.require_two_tokens, sh.Summary, ic.History,
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
     circuits.imbalance, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
     type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
-    ts.outputs, ot.Sample, st.Path, gram_module.join, proved.ProvedOutcome, device.one_thread, device.home,
+    ts.outputs, ot.Sample, st.Path, gram_module.join, device.one_thread, device.home,
 }  # fmt: skip
 MODULES_INSIDE = set(
-    "arrays checks divergence extras kernels limits nutshell quadrature single_head._loops single_head.closed_form"
+    "arrays checks divergence extras kernels limits nutshell quadrature single_head.closed_form"
     " single_head.model".split()
 )
 
@@ -110,7 +117,7 @@ ROWS = {
     sh.log10_clean_error: HEAD | {"per_class": False},
     population.log10_error_of_scores: {"scores": SCORES, "per_class": True, "class_probability": 0.5},
     population.scores_of_fresh_data: HEAD,
-    sh.proved_outcome: {"law": LAW, "step_size": 0.1, "delta": 0.01, "error": 0.1, "boxes": 1},
+    attnbook.single_head.proved_outcome: {"law": LAW, "step_size": 0.1, "delta": 0.01, "error": 0.1, "boxes": 1},
     sh.summarise: {"law": LAW, "step_size": 0.1, "steps": 2, "draws": 1, "seed": 0, "device": "cpu"},
     head_training.gaussian_start: {"sample": SAMPLE, "std": 1.0},
     sh.gradient_descent: TRAINING,
@@ -146,27 +153,29 @@ ROWS = {
     ic.circuits_of: {"heads": WEIGHTS},
     ic.predict: {"circuits": HEADS, "prompts": PROMPTS},
     circuits.attention: {"circuits": HEADS, "prompts": PROMPTS},
-    ic.kernel_estimator: {"prompts": PROMPTS, "omega": [1.0], "mu": [1.0]},
+    estimators.kernel_estimator: {"prompts": PROMPTS, "omega": [1.0], "mu": [1.0]},
     estimators.kernel_weights: {"prompts": PROMPTS, "omega": [1.0], "mu": [1.0]},
-    ic.gradient_step: {"prompts": PROMPTS, "step": 1.0},
+    estimators.gradient_step: {"prompts": PROMPTS, "step": 1.0},
     estimators.debiased_step: {"prompts": PROMPTS, "step": 1.0},
     estimators.preconditioned_step: {"prompts": PROMPTS, "preconditioner": torch.eye(2), "centred": True},
     estimators.preconditioned_weights: {"prompts": PROMPTS, "preconditioner": torch.eye(2), "centred": True},
-    ic.ridge: {"prompts": PROMPTS, "penalty": 1.0},
+    estimators.ridge: {"prompts": PROMPTS, "penalty": 1.0},
     estimators.ridge_weights: {"prompts": PROMPTS, "penalty": 1.0},
     estimators.bayes_prediction: {"prompts": PROMPTS, "law": PROMPTS_LAW},
     estimators.bayes_risk: {"x": PROMPTS.x, "law": PROMPTS_LAW},
-    estimators.conditional_risk: {"weights": PROMPTS.y, "prompts": PROMPTS, "law": PROMPTS_LAW, "offset": 0.0},
+    risk.conditional_risk: {"weights": PROMPTS.y, "prompts": PROMPTS, "law": PROMPTS_LAW, "offset": 0.0},
     ic.risk_of: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": 50, "seed": 0},
     risk.risk_per_prompt: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": PROMPTS},
     ic.Experiment: fields(STUDY),
     ic.train: {
-        "experiment": STUDY, "dtype": "float32", "implementation": "reference", "device": "cpu", "progress": False, "checkpoint": None,
-        "threads": 1, "watch": None, "about": None,
+        "experiment": STUDY, "dtype": "float32", "implementation": "reference", "device": "cpu", "progress": False,
+        "threads": 1, "watch": None,
     },
     ic.train_many: {"experiments": [STUDY], "threads": 1, "progress": False},
-    heads_training.load_history: {"path": "nothing.safetensors"},
-    checkpoints.read_checkpoint: {"path": "nothing.safetensors"},
+    attnbook.in_context.load_history: {"path": "nothing.safetensors"},
+    attnbook.in_context.train_resumable: {
+        "experiment": STUDY, "checkpoint": FOLDER + "/a.safetensors", "progress": False, "watch": None, "about": None,
+    },
     flow_path: {"x": 1.0, "label_noise": 0.1, "times": [0.5, 1.0], "attention_rate": 1.0},
     hard_margin: {"rows": np.eye(2), "labels": np.array([1.0, -1.0]), "tolerance": 1e-8, "max_iterations": 200},
     existence_window: {"law": TOKENS},
@@ -246,7 +255,7 @@ WORKS |= {
 
 def works(thing, name):
     """The labels of `BAD` that are no bad values of this argument."""
-    annotation = inspect.signature(thing).parameters[name].annotation
+    annotation = str(inspect.signature(thing).parameters[name].annotation).removeprefix("<class '").removesuffix("'>")
     taken = {"None"} if "None" in annotation else set()
     taken |= {"True", "np.True_"} if annotation == "bool" else set()
     if (
@@ -258,7 +267,7 @@ def works(thing, name):
 
 def public():
     """Every callable that a module of attnlib makes and does not call private, and those of the faces of attnbook."""
-    for face in (fd, ot, st, attnbook.single_head, attnbook.token_selection):
+    for face in (fd, ot, st, attnbook.single_head, attnbook.token_selection, attnbook.in_context):
         yield from map(vars(face).__getitem__, face.__all__)
     for module in pkgutil.walk_packages(attnlib.__path__, "attnlib."):
         name = module.name.removeprefix("attnlib.")

@@ -94,7 +94,7 @@ from pathlib import Path
 import numpy as np
 from tests.test_windows import pretend
 pretend()
-from attnlib.in_context.checkpoints import read_checkpoint, write_checkpoint
+from attnbook.in_context.checkpoints import read_checkpoint, write_checkpoint
 from bookkit.cli import main
 asked = "rerun counting -p n 3 -o out.ipynb", "results out.ipynb", "sweep counting grid.yml -o out --jobs 1", "html"
 codes = [main(command.split()) for command in asked]

@@ -1,7 +1,9 @@
-"""In-context linear regression with multi-head softmax attention (arXiv 2503.12734). Law of prompts, training, circuits, risks."""
+"""In-context linear regression with multi-head softmax attention (arXiv 2503.12734). Law of prompts, training, circuits, risks.
+
+What heads are compared with, and trainings that are resumed from a file, are in `attnbook.in_context`.
+"""
 
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
-from attnlib.in_context.estimators import gradient_step, kernel_estimator, ridge
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.in_context.model import HeadWeights, initial_weights
@@ -16,11 +18,8 @@ __all__ = [
     "Prompts",
     "RegressionLaw",
     "circuits_of",
-    "gradient_step",
     "initial_weights",
-    "kernel_estimator",
     "predict",
-    "ridge",
     "risk_of",
     "train",
     "train_many",

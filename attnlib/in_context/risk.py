@@ -14,7 +14,6 @@ import torch
 from attnlib import checks, limits
 from attnlib.device import one_thread
 from attnlib.in_context.circuits import Circuits, attention, predict
-from attnlib.in_context.estimators import conditional_risk
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
@@ -87,6 +86,27 @@ def risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) ->
     size = max(1, _CHUNK_NUMBERS // (lead * L))
     parts = [_risk_per_prompt(circuits, law, prompts.part(first, first + size)) for first in range(0, B, size)]
     return torch.cat(parts, dim=-1)
+
+
+@checks.checked
+def conditional_risk(
+    weights: torch.Tensor, prompts: Prompts, law: RegressionLaw, *, offset: object = 0.0
+) -> torch.Tensor:
+    r"""Risk of $\sum_ic_iy_i+b$ given the covariates of each prompt: the mean over $\beta$ and the label noise, (..., B).
+
+    $$ s_\beta^2\big(|X^\top c-x_q|^2+s_2|c|^2\big)+b^2 $$
+
+    Args:
+        weights: c, (..., B, L); must not depend on the labels.
+        offset: b, (..., B) or a number, of the same kind.
+    """
+    checks.tensor("weights", weights, (*weights.shape[:-2], "B", prompts.length))
+    offset = checks.numbers("offset", offset)
+    if offset.ndim and offset.shape[-1] not in (1, prompts.y.shape[-2]):
+        raise ValueError(f"offset must be a number or one for each prompt; got shape {tuple(offset.shape)}")
+    miss = torch.einsum("...bl,...bli->...bi", weights, prompts.x) - prompts.query
+    noise = law.noise_variance * weights.square().sum(-1)
+    return law.beta_std**2 * (miss.square().sum(-1) + noise) + offset.square()
 
 
 def _risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:

@@ -1,14 +1,13 @@
-"""One softmax head on the signal-noise law: benign overfitting (arXiv 2410.07746). Law, model, training, exact errors, proved outcomes.
+"""One softmax head on the signal-noise law: benign overfitting (arXiv 2410.07746). Law, model, training, exact errors.
 
-Softmax and its alternatives are in `maps`, update rules in `rules`. What the book derives of long training and of maximum margins is in
-`attnbook.single_head`.
+Softmax and its alternatives are in `maps`, update rules in `rules`. What the book derives of long training and of maximum margins, and its
+proof of outcomes, are in `attnbook.single_head`.
 """
 
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients
 from attnlib.single_head.population import clean_error_sampled, log10_clean_error
-from attnlib.single_head.proved import proved_outcome
 from attnlib.single_head.summary import Summary, summarise
 from attnlib.single_head.training import gradient_descent, gram_descent, train_heads
 
@@ -22,7 +21,6 @@ __all__ = [
     "gradients",
     "gram_descent",
     "log10_clean_error",
-    "proved_outcome",
     "summarise",
     "train_heads",
     "two_steps",

@@ -10,7 +10,7 @@ import pytest
 from attnbook.explorers import length as source
 from attnbook.explorers.bayes_table import NOISE_RANGE, sampled_bayes_risk, sampled_spectrum
 from attnbook.in_context import closed_form
-from attnlib.in_context.estimators import bayes_risk
+from attnbook.in_context.estimators import bayes_risk
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.explorers.node import ROOT, evaluate
 

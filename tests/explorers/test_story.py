@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context.estimators import kernel_weights
 from attnbook.single_head.flow import flow_path
 from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.story import run
-from attnlib.in_context.estimators import kernel_weights
 from attnlib.single_head import gradient_descent, two_steps
 from bookkit.results import read_results
 from tests.explorers.node import ROOT, evaluate

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.in_context.estimators import (
+from attnbook.in_context.estimators import (
     bayes_prediction,
     bayes_risk,
-    conditional_risk,
     debiased_step,
     gradient_step,
     kernel_estimator,
@@ -20,6 +19,7 @@ from attnlib.in_context.estimators import (
     ridge_weights,
 )
 from attnlib.in_context.law import Prompts, RegressionLaw, toeplitz_covariance
+from attnlib.in_context.risk import conditional_risk
 
 D, LENGTH, BATCH = 3, 7, 4
 OMEGA, MU = (0.3, -0.7), (1.5, -2.0)

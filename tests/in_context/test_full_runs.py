@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attnbook.in_context import full_runs
+from attnbook.in_context.checkpoints import CheckpointError, read_checkpoint
 from attnbook.in_context.full_runs import (
     HEADS,
     RATES,
@@ -18,9 +19,9 @@ from attnbook.in_context.full_runs import (
     path_of,
     rates_experiment,
 )
-from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint
+from attnbook.in_context.resumable import load_history
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import History, load_history, train
+from attnlib.in_context.training import History, train
 from attnlib.kernels.dispatch import has_numba
 from bookkit.cli import main as attnlib_main
 
@@ -121,9 +122,9 @@ def test_the_command_refuses_what_it_cannot_do(tmp_path, capsys) -> None:
 
 @pytest.mark.skipif(not has_numba(), reason="half a million steps need the compiled loop")
 def test_a_study_that_fails_stops_the_others_where_they_can_go_on(tmp_path, monkeypatch, capsys) -> None:
-    real, began = full_runs.train, threading.Event()
+    real, began = full_runs.train_resumable, threading.Event()
 
-    def sometimes(study: Experiment, *, watch, **options):
+    def sometimes(study: Experiment, path, *, watch, **options):
         def seen(step: int) -> None:
             watch(step)
             if step > 0:
@@ -132,9 +133,9 @@ def test_a_study_that_fails_stops_the_others_where_they_can_go_on(tmp_path, monk
         if study.heads == 2:
             assert began.wait(600)
             raise ValueError("the second study fails")
-        return real(study, watch=seen, **options)
+        return real(study, path, watch=seen, **options)
 
-    monkeypatch.setattr(full_runs, "train", sometimes)
+    monkeypatch.setattr(full_runs, "train_resumable", sometimes)
     assert main(["heads_1", "heads_2", "--runs", "1", "--threads", "2", "-o", str(tmp_path)]) == 2
     assert "the second study fails" in capsys.readouterr().err
     done = read_checkpoint(path_of("heads_1", tmp_path))[1]["step"]

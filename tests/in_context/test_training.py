@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.in_context import resumable
+from attnbook.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
+from attnbook.in_context.resumable import load_history, train_resumable
 from attnlib.in_context import training
-from attnlib.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, attend, initial_weights
-from attnlib.in_context.training import TrainingDiverged, load_history, train, train_many
+from attnlib.in_context.training import TrainingDiverged, train, train_many
 from attnlib.kernels import dispatch, prompt_stream
 from attnlib.kernels.dispatch import has_numba
 from tests.bad_input import refusing
@@ -117,12 +119,12 @@ class Stop(Exception):
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_interrupted_at_a_random_step_it_ends_the_same(implementation: str, tmp_path, monkeypatch) -> None:
     """The interruption comes in the middle of a piece of work, after its arrays were changed."""
-    monkeypatch.setattr(training, "GRID", 9)
+    monkeypatch.setattr(training.Training, "grid", 9)
     whole = train(SMALL, implementation=implementation)
-    monkeypatch.setattr(training, "_STEPS", 2)
-    monkeypatch.setattr(training, "_SECONDS", 0.0)  # a whole state every two steps or every step
+    monkeypatch.setattr(resumable, "_STEPS", 2)
+    monkeypatch.setattr(resumable, "_SECONDS", 0.0)  # a whole state every two steps or every step
     path = tmp_path / "run.safetensors"
-    real, pieces = training._State._steps, np.random.default_rng(5).integers(2, 12, 3)
+    real, pieces = training.Training.make_steps, np.random.default_rng(5).integers(2, 12, 3)
     for count in pieces:
         calls = []
 
@@ -134,16 +136,16 @@ def test_interrupted_at_a_random_step_it_ends_the_same(implementation: str, tmp_
                 raise Stop
             return losses
 
-        monkeypatch.setattr(training._State, "_steps", breaks)
+        monkeypatch.setattr(training.Training, "make_steps", breaks)
         with pytest.raises(Stop):
-            train(SMALL.replace(), implementation=implementation, checkpoint=path)
+            train_resumable(SMALL.replace(), path, implementation=implementation)
         with pytest.raises(CheckpointError, match=r"holds \d+ of 50 steps"):
             load_history(path)
-        monkeypatch.setattr(training._State, "_steps", real)
+        monkeypatch.setattr(training.Training, "make_steps", real)
         if count == pieces[-1]:
             break
         path.unlink()
-    resumed = train(SMALL, implementation=implementation, checkpoint=path)
+    resumed = train_resumable(SMALL, path, implementation=implementation)
     for one in (resumed, load_history(path)):
         for name, value in whole.state.items():
             np.testing.assert_array_equal(one.state[name], value)
@@ -178,7 +180,7 @@ def test_shared_data_and_own_rates(implementation: str) -> None:
 
 
 def test_a_watch_is_told_how_far_it_is(monkeypatch) -> None:
-    monkeypatch.setattr(training, "GRID", 20)
+    monkeypatch.setattr(training.Training, "grid", 20)
     seen: list[int] = []
     train(SMALL, implementation="reference", watch=seen.append)
     assert seen == sorted({*SMALL.recorded_steps, 20, 40} - {SMALL.steps})
@@ -192,11 +194,11 @@ def test_many_experiments_at_once_are_the_single_ones() -> None:
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_a_diverging_training_stops_and_keeps_the_last_good_state(implementation: str, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(training, "GRID", 5)
+    monkeypatch.setattr(training.Training, "grid", 5)
     wild = SMALL.replace(optimiser="SGD", learning_rate=300.0, runs=2, records=2)
     path = tmp_path / "run.safetensors"
     with pytest.raises(TrainingDiverged, match=r"the loss of run \d at step \d+ is not a finite number") as caught:
-        train(wild, implementation=implementation, checkpoint=path)
+        train_resumable(wild, path, implementation=implementation)
     step = caught.value.step
     assert caught.value.last_good <= step < 50
     with pytest.raises(CheckpointError, match=f"holds {caught.value.last_good} of 50 steps"):
@@ -208,12 +210,12 @@ def test_a_diverging_training_stops_and_keeps_the_last_good_state(implementation
 
 def test_checkpoints_that_cannot_be_used(tmp_path) -> None:
     path = tmp_path / "run.safetensors"
-    train(SMALL.replace(steps=5), implementation="reference", checkpoint=path)
+    train_resumable(SMALL.replace(steps=5), path, implementation="reference")
     content = path.read_bytes()
     with pytest.raises(CheckpointError, match=r"another experiment \(heads: 2 there, 4 here\)"):
-        train(SMALL.replace(steps=5, heads=4), implementation="reference", checkpoint=path)
+        train_resumable(SMALL.replace(steps=5, heads=4), path, implementation="reference")
     with pytest.raises(CheckpointError, match=r"weights must be float64 .* got float32"):
-        train(SMALL.replace(steps=5), dtype="float64", implementation="reference", checkpoint=path)
+        train_resumable(SMALL.replace(steps=5), path, dtype="float64", implementation="reference")
     damaged = bytearray(content)
     damaged[-3] ^= 1
     path.write_bytes(damaged)
@@ -232,7 +234,7 @@ def test_checkpoints_that_cannot_be_used(tmp_path) -> None:
         load_history(tmp_path / "none.safetensors")
     for wrong in (tmp_path / "run.pth", tmp_path / "nowhere" / "run.safetensors"):
         with pytest.raises(ValueError, match=r"checkpoint must be a .safetensors file in a folder that exists"):
-            train(SMALL, implementation="reference", checkpoint=wrong)
+            train_resumable(SMALL, wrong, implementation="reference")
 
 
 @pytest.mark.parametrize("change", [lambda byte: byte ^ 1, lambda byte: byte ^ 32, lambda byte: 255 - byte])
@@ -258,12 +260,12 @@ def test_no_byte_of_a_checkpoint_can_change_a_result(tmp_path, change) -> None:
 @pytest.mark.parametrize("wrong", [{"step": 7}, {"step": -1}, {"step": 3.0}, {"step": None}, {"engine": 3}])
 def test_a_sealed_file_that_says_the_impossible_is_refused(tmp_path, wrong: dict) -> None:
     path = tmp_path / "run.safetensors"
-    train(SMALL.replace(steps=5), implementation="reference", checkpoint=path)
+    train_resumable(SMALL.replace(steps=5), path, implementation="reference")
     tensors, settings = read_checkpoint(path)
     write_checkpoint(path, tensors, settings | wrong)
     for use in (
         lambda: load_history(path),
-        lambda: train(SMALL.replace(steps=5), implementation="reference", checkpoint=path),
+        lambda: train_resumable(SMALL.replace(steps=5), path, implementation="reference"),
     ):
         with pytest.raises(CheckpointError, match=r"and a step of 0 \.\.\. 5; got engine"):
             use()
@@ -271,13 +273,13 @@ def test_a_sealed_file_that_says_the_impossible_is_refused(tmp_path, wrong: dict
 
 def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch) -> None:
     path = tmp_path / "run.safetensors"
-    train(SMALL.replace(steps=5), implementation="reference", checkpoint=path)
+    train_resumable(SMALL.replace(steps=5), path, implementation="reference")
     before = path.read_bytes()
 
     def fails(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("attnlib.in_context.checkpoints.os.replace", fails)
+    monkeypatch.setattr("attnbook.in_context.checkpoints.os.replace", fails)
     with pytest.raises(OSError, match="disk full"):
         write_checkpoint(path, {"a": np.zeros(2)}, {})
     assert path.read_bytes() == before

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from attnbook.in_context import closed_form
+from attnbook.in_context.estimators import preconditioned_step
 from attnbook.in_context.what_the_heads_compute import claims as module
 from attnbook.in_context.what_the_heads_compute.claims import CLAIMS, estimator_study, published_figures, trained_heads
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
@@ -19,7 +20,6 @@ from attnbook.in_context.what_the_heads_compute.linear_attention import (
 )
 from attnbook.in_context.what_the_heads_compute.study import crossing, length_study, off_pattern_parts
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
-from attnlib.in_context.estimators import preconditioned_step
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.bad_input import refusing

@@ -17,7 +17,7 @@ from attnbook.in_context.deeper_and_wider.risk import centred_linear_answer, pla
 from attnbook.in_context.deeper_and_wider.stack import stack_of_circuits
 from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
 from attnbook.in_context.deeper_and_wider.training import train_deep
-from attnlib.in_context.estimators import bayes_risk
+from attnbook.in_context.estimators import bayes_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from bookkit.claims import Verdict

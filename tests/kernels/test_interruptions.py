@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnlib.in_context.checkpoints import read_checkpoint
+from attnbook.in_context.checkpoints import read_checkpoint
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import GRID, train, train_many
+from attnlib.in_context.training import Training, train, train_many
 from attnlib.kernels import batches, dispatch, gaussian_tail, heads, token_selection
 from attnlib.single_head.maps import SOFTMAX
 
@@ -138,7 +138,9 @@ def test_the_command_keeps_what_was_trained_and_is_on_the_way_of_a_whole_one(tmp
     )
     tensors, settings = read_checkpoint(file)
     told = Experiment.from_record(settings["experiment"])
-    begun = max(settings["step"] // GRID * GRID, *(s for s in told.recorded_steps if s <= settings["step"]))
+    begun = max(
+        settings["step"] // Training.grid * Training.grid, *(s for s in told.recorded_steps if s <= settings["step"])
+    )
     assert tensors.get("losses", np.empty((2, 0))).shape == (2, settings["step"] - begun)
     # The weights of a training that was not stopped, after as many steps: `records` changes no step.
     straight = train(told.replace(steps=settings["step"], records=2))

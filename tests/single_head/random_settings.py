@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
+from attnbook.single_head.proved import OUTCOMES, proved_outcome
 from attnlib.gaussian import bartlett_rows
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
-from attnlib.single_head.proved import OUTCOMES, proved_outcome
 
 ERROR = 0.1
 

@@ -15,17 +15,17 @@ import pytest
 import torch
 from scipy import stats
 
+from attnbook.single_head import proved
 from attnbook.single_head.finite_dimension.near_half import weak_signal_most
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_diagram import proved as cells_of_page
 from attnbook.single_head.phase_diagram.proved import all_agree, disagreements, proved_phases
+from attnbook.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
-from attnlib.single_head import proved
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error, log10_error_of_scores
-from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from attnlib.single_head.training import gradient_descent
 from tests.bad_input import refusing
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from attnbook.single_head.proved import OUTCOMES
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.proved import OUTCOMES
 from tests.single_head import random_settings
 from tests.single_head.test_proved import SETTINGS, drawn
 

@@ -17,12 +17,13 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from attnbook.in_context.resumable import load_history, train_resumable
 from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.device import resolve
 from attnlib.extras import progress_bar
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import History, TrainingDiverged, load_history, train
+from attnlib.in_context.training import History, TrainingDiverged
 from attnlib.kernels.batches import on_threads
 from bookkit.parser import Parser
 
@@ -110,8 +111,8 @@ def _train_all(wanted: Mapping[str, Experiment], folder: Path, threads: int, dev
                 bar.update(step - seen)
                 seen = step
 
-            train(
-                study, checkpoint=path, threads=min(threads, study.runs), device=device, watch=watch,
+            train_resumable(
+                study, path, threads=min(threads, study.runs), device=device, watch=watch,
                 about={"command": f"python -m attnlib train {name}"},
             )  # fmt: skip
             bar.update(study.steps - seen)

@@ -26,12 +26,13 @@ import numpy as np
 import torch
 
 from attnbook.files import read_arrays, require_writable, write_arrays
+from attnbook.in_context.resumable import made_with
 from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.extras import progress_bar
 from attnlib.in_context import circuits
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import History, made_with, train
+from attnlib.in_context.training import History, train
 from bookkit.parser import answered
 
 STORED = Path(__file__).parent / "tables" / "trap.npz"

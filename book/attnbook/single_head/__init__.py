@@ -1,6 +1,7 @@
-"""Part I: a single head. Here: what two pages or more derive of it, gradient flow of long training and the maximum margin among it."""
+"""Part I: a single head. Here: gradient flow of long training, the maximum margin, the proof of outcomes, and what pages share."""
 
 from attnbook.single_head.flow import flow_path
+from attnbook.single_head.proved import proved_outcome
 from attnbook.single_head.svm import hard_margin
 
-__all__ = ["flow_path", "hard_margin"]
+__all__ = ["flow_path", "hard_margin", "proved_outcome"]

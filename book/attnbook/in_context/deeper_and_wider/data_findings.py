@@ -12,9 +12,10 @@ import torch
 from attnbook.in_context import closed_form
 from attnbook.in_context.deeper_and_wider.risk import risk_beside_linear
 from attnbook.in_context.deeper_and_wider.study import Trained, WiderSetting, obtain, specs
+from attnbook.in_context.estimators import bayes_risk, kernel_weights
 from attnlib import checks
-from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_weights
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
+from attnlib.in_context.risk import conditional_risk
 
 # One matrix of small-scale heads, and its offset
 

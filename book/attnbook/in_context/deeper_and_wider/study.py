@@ -31,12 +31,12 @@ from attnbook.in_context.causal import LayerWeights
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
 from attnbook.in_context.deeper_and_wider.stack import StackWeights
 from attnbook.in_context.deeper_and_wider.training import DeepHistory, train_deep
+from attnbook.in_context.resumable import made_with
 from attnbook.stored import seal, sealed
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from attnlib.in_context.training import made_with
 from bookkit.parser import answered
 
 TABLE = Path(__file__).parent / "tables" / "wider.npz"

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from attnbook.in_context import full_runs
+from attnbook.in_context.checkpoints import read_checkpoint, write_checkpoint
 from attnbook.in_context.heads_study import average_circuits, sharp_risk, untrapped
+from attnbook.in_context.resumable import train_resumable
 from attnbook.in_context.trap_study import TrapRuns, stored_table
 from attnlib import checks
-from attnlib.in_context.checkpoints import read_checkpoint, write_checkpoint
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.experiment import OPTIMISERS, Experiment
 from attnlib.in_context.law import RegressionLaw
@@ -173,13 +174,13 @@ def resume_study(experiment: Experiment, pieces: int) -> Resumed:
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder) / f"{name}.safetensors" for name in ("run", "forgetful")]
         try:
-            train(experiment, checkpoint=paths[0], watch=interrupt_after(pieces))
+            train_resumable(experiment, paths[0], watch=interrupt_after(pieces))
         except KeyboardInterrupt:
             pass
         tensors, settings = read_checkpoint(paths[0])
         forgotten = {name: np.zeros_like(value) for name, value in tensors.items() if name.endswith("_moment")}
         write_checkpoint(paths[1], tensors | forgotten, settings)
-        resumed, forgetful = (train(experiment, checkpoint=path) for path in paths)
+        resumed, forgetful = (train_resumable(experiment, path) for path in paths)
     return Resumed(whole, resumed, forgetful, settings["step"])
 
 

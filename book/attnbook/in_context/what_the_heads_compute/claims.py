@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from attnbook.in_context import closed_form, full_runs
+from attnbook.in_context.estimators import bayes_prediction, bayes_risk, debiased_step, gradient_step, kernel_estimator
 from attnbook.in_context.reduced import reduced_risk
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
     linear_risks,
@@ -23,7 +24,6 @@ from attnbook.in_context.what_the_heads_compute.study import (
 )
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.estimators import bayes_prediction, bayes_risk, debiased_step, gradient_step, kernel_estimator
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.training import train

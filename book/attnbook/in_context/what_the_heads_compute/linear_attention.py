@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from attnbook.in_context.closed_form import preconditioned_gd_risk
+from attnbook.in_context.estimators import preconditioned_step
 from attnlib import checks
 from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.estimators import preconditioned_step
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.randomness import stream
 

@@ -15,13 +15,14 @@ import numpy as np
 import torch
 
 from attnbook.in_context import closed_form
+from attnbook.in_context.estimators import bayes_risk, kernel_weights
 from attnbook.in_context.reduced import reduced_risk
 from attnbook.in_context.what_the_heads_compute.linear_attention import preconditioner_of
 from attnlib import checks
 from attnlib.attention import attention_weights
 from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.estimators import bayes_risk, conditional_risk, kernel_weights
 from attnlib.in_context.law import Prompts, RegressionLaw
+from attnlib.in_context.risk import conditional_risk
 from attnlib.randomness import stream
 
 LENGTHS = (5, 10, 20, 40, 60, 80, 100, 120, 160, 240, 320, 500)

@@ -14,9 +14,9 @@ import numpy as np
 from attnbook.files import require_writable, write_arrays
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan, phase_diagram, phase_plan
 from attnbook.single_head.phase_theory import mean_field_readings
+from attnbook.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from attnbook.stored import seal, sealed
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from bookkit.parser import answered
 
 TABLE = Path(__file__).parent / "tables" / "proved.npz"

@@ -6,10 +6,8 @@ rows $\zeta_i\perp w$ are Gaussian, and $(|w|, z, \zeta)$ are independent. The s
 $1 + \varepsilon_i = r^2 + r\sqrt{n/d}\,z_i$, and with them all weights of the second step, are functions of $(r, z)$ alone. So given
 $(r, z)$ each cross term is Gaussian: nothing has to be left out, and no sum is bounded by its absolute values.
 
-Label counts are bounded by boxes, whose probabilities are sums of binomial ones; a box that decides nothing is cut (`_loops`).
+Label counts are bounded by boxes, whose probabilities are sums of binomial ones; a box that decides nothing is cut (`proved_loops`).
 """
-
-from __future__ import annotations
 
 import functools
 import importlib
@@ -47,8 +45,8 @@ class ProvedOutcome(NamedTuple):
 
 def _loops() -> Any:
     if has_numba():
-        return _build.loops(__file__, "_loops.py")
-    return importlib.import_module("attnlib.single_head._loops")
+        return _build.loops(__file__, "proved_loops.py")
+    return importlib.import_module("attnbook.single_head.proved_loops")
 
 
 @functools.lru_cache(maxsize=64)

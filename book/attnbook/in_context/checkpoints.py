@@ -4,8 +4,6 @@ A file is written aside and renamed, so there is always one whole checkpoint. On
 settings: a file that differs in a bit is refused, not resumed. Needs safetensors (extra `training`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

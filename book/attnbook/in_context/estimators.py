@@ -12,20 +12,17 @@ $$ \hat y = \sum_i c_i\,y_i, \qquad c_i = c_i(x_1,\dots,x_L,x_q) $$
 
 The second is one step of gradient descent, of size $\eta$ and from 0, on $\tfrac1{2L}\sum_i(y_i-\langle x_i,w\rangle)^2$. What is called
 `..._weights` has a counterpart that returns predictions. Weights do not depend on the labels, so that the mean over $\beta$ and the
-label noise can be taken by hand (`conditional_risk`). Everything is float64, and leading axes of prompts, of heads and of steps
-broadcast. Best steps are in `attnbook.in_context.closed_form` (`gd_optimal_step`, `debiased_gd_optimal_step`, `best_preconditioner`).
+label noise can be taken by hand (`attnlib.in_context.risk.conditional_risk`). Everything is float64, and leading axes of prompts, of heads
+and of steps broadcast. Best steps are in `closed_form` (`gd_optimal_step`, `debiased_gd_optimal_step`, `best_preconditioner`).
 Source: kernel, one step and centred step, ridge from the authors' code; the other formulas and all risks are derived in the theory
 chapter of Part III.
 """
 
-from __future__ import annotations
-
-import numpy as np
 import torch
 
 from attnlib import checks
 from attnlib.attention import attention_weights
-from attnlib.device import home, one_thread
+from attnlib.device import one_thread
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 # Weights of the labels
@@ -37,7 +34,7 @@ def kernel_weights(prompts: Prompts, omega: object, mu: object) -> torch.Tensor:
 
     omega, mu: (..., H), finite and of one shape. Raises ValueError otherwise.
     """
-    omega, mu = _finite("omega", omega), _finite("mu", mu)
+    omega, mu = checks.numbers("omega", omega), checks.numbers("mu", mu)
     if omega.ndim < 1 or omega.shape != mu.shape:
         raise ValueError(
             f"omega and mu must have one shape (..., heads); got {tuple(omega.shape)} and {tuple(mu.shape)}"
@@ -54,7 +51,7 @@ def preconditioned_weights(prompts: Prompts, preconditioner: object, *, centred:
     preconditioner: $\Gamma$, (..., d, d), any matrix. $\Gamma=\eta I$ gives the weights of `gradient_step` and `debiased_step`.
     Raises ValueError for another shape.
     """
-    gamma, d = _finite("preconditioner", preconditioner), prompts.x.shape[-1]
+    gamma, d = checks.numbers("preconditioner", preconditioner), prompts.x.shape[-1]
     if gamma.shape[-2:] != (d, d):
         raise ValueError(f"preconditioner must have shape (..., {d}, {d}); got {tuple(gamma.shape)}")
     similarity = _similarity(prompts.x, torch.einsum("...bi,...ij->...bj", prompts.query, gamma))
@@ -136,7 +133,7 @@ def gradient_step(prompts: Prompts, step: object) -> torch.Tensor:
         torch.Size([8])
     """
     return _sum(
-        _finite("step", step)[..., None, None] * _similarity(prompts.x, prompts.query) / prompts.length, prompts
+        checks.numbers("step", step)[..., None, None] * _similarity(prompts.x, prompts.query) / prompts.length, prompts
     )
 
 
@@ -148,7 +145,7 @@ def debiased_step(prompts: Prompts, step: object) -> torch.Tensor:
     """
     similarity = _similarity(prompts.x, prompts.query)
     centred = similarity - similarity.mean(-1, keepdim=True)
-    return _sum(_finite("step", step)[..., None, None] * centred / prompts.length, prompts)
+    return _sum(checks.numbers("step", step)[..., None, None] * centred / prompts.length, prompts)
 
 
 @checks.checked
@@ -197,28 +194,7 @@ def bayes_prediction(prompts: Prompts, law: RegressionLaw) -> torch.Tensor:
     return ridge(prompts, law.noise_variance)
 
 
-# Risks given the covariates
-
-
-@checks.checked
-def conditional_risk(
-    weights: torch.Tensor, prompts: Prompts, law: RegressionLaw, *, offset: object = 0.0
-) -> torch.Tensor:
-    r"""Risk of $\sum_ic_iy_i+b$ given the covariates of each prompt: the mean over $\beta$ and the label noise, (..., B).
-
-    $$ s_\beta^2\big(|X^\top c-x_q|^2+s_2|c|^2\big)+b^2 $$
-
-    Args:
-        weights: c, (..., B, L); must not depend on the labels.
-        offset: b, (..., B) or a number, of the same kind.
-    """
-    checks.tensor("weights", weights, (*weights.shape[:-2], "B", prompts.length))
-    offset = _finite("offset", offset)
-    if offset.ndim and offset.shape[-1] not in (1, prompts.y.shape[-2]):
-        raise ValueError(f"offset must be a number or one for each prompt; got shape {tuple(offset.shape)}")
-    miss = torch.einsum("...bl,...bli->...bi", weights, prompts.x) - prompts.query
-    noise = law.noise_variance * weights.square().sum(-1)
-    return law.beta_std**2 * (miss.square().sum(-1) + noise) + offset.square()
+# Risk given the covariates
 
 
 @checks.checked
@@ -267,16 +243,3 @@ def _spectrum(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def _tiny(squares: torch.Tensor) -> torch.Tensor:
     """What counts as a direction not shown: eigenvalues below rounding of the largest, (..., 1)."""
     return squares.amax(-1, keepdim=True) * 1e-26
-
-
-def _finite(name: str, value: object) -> torch.Tensor:
-    try:
-        kind = value.dtype if isinstance(value, torch.Tensor) else np.asarray(value).dtype
-        real = not str(kind).removeprefix("torch.").startswith(("bool", "complex", "<U"))
-        given = value if real else []
-        numbers = torch.as_tensor(given, dtype=torch.float64, device=home(given))
-    except (TypeError, ValueError, RuntimeError):
-        numbers = torch.empty(0, device="cpu")
-    if numbers.numel() == 0 or numbers.is_meta or not numbers.isfinite().all():
-        raise ValueError(f"{name} must be finite numbers; got {value!r}")
-    return numbers
