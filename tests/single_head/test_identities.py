@@ -1,7 +1,9 @@
 """Equations of Part I's theory that hold in every draw: each on data of its own, and refused where it is not one."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -37,6 +39,34 @@ def test_the_signal_score_after_one_step_counts_the_labels_of_the_class():
     signal = torch.take_along_dim(SAMPLE.signals, SAMPLE.signal_class.unsqueeze(-1), dim=1)
     score = SAMPLE.labels * torch.einsum("rnm,rm->rn", signal, PATH.v[1])
     torch.testing.assert_close(score, expected, rtol=1e-11, atol=1e-13)
+
+
+def test_one_step_has_the_error_and_the_fit_of_its_proposition():
+    """prop-one-step: parts 1 and 2 on trained heads, from the noise alone; part 3 by its own frequency, near its border."""
+    own = SAMPLE.noise_tokens()[:, :, 0]
+    noise = (SAMPLE.labels.unsqueeze(-1) * own).sum(1)
+    r = noise.norm(dim=-1) / (LAW.n * LAW.d) ** 0.5
+    clean, noisy = SAMPLE.counts()
+    kappa = LAW.signal_norm**2 / LAW.d * (clean - noisy)
+    error = torch.special.log_ndtr(-kappa / r.unsqueeze(1) * (LAW.d / LAW.n) ** 0.5) / math.log(10)
+    found = log10_clean_error(PATH.v[1], PATH.p[1], SAMPLE, per_class=True)
+    torch.testing.assert_close(found, error, rtol=1e-11, atol=1e-12)
+
+    overlap = SAMPLE.labels * torch.einsum("rnm,rm->rn", own, noise) / LAW.d  # 1 + eps
+    fitted = torch.where(SAMPLE.noisy, -1, 1) * kappa.gather(1, SAMPLE.signal_class) + overlap > 0
+    margins = SAMPLE.labels * forward(SAMPLE.tokens, PATH.v[1], PATH.p[1]).output
+    assert torch.equal(fitted, margins > 0)
+    assert not fitted.all()
+
+    rng, n, d, kappa, u = np.random.default_rng(4), 20, 30_000, 0.5, 8.0
+    b = 2 * math.sqrt(u / d) + 2 * (u + 1) / d
+    assert b + math.sqrt((1 + b) * 2 * n * u / d) < 1 - kappa
+    eta = rng.standard_normal((5, n, d))
+    eps = np.einsum("rid,rd->ri", eta, eta.sum(1)) / d - 1
+    assert (
+        eps - kappa > -1
+    ).all()  # a flipped sample of a class with kappa; fails with probability 42 exp(-8) a draw at most
+    assert (eps - 1 > -1).mean() < 0.9  # at kappa = 1 many are missed
 
 
 def test_labels_that_all_change_sign_turn_the_clean_error_round():
