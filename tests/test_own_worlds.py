@@ -41,13 +41,13 @@ from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
-from attnbook.single_head.phase_diagram import claims as phase
 from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
 from attnbook.single_head.phase_theory import preference_spread
 from attnbook.single_head.public_script.claims import CLAIMS as SCRIPT
 from attnbook.single_head.rotations_are_free.claims import CLAIMS as ROTATIONS
 from attnbook.single_head.signal_and_noise.claims import CLAIMS as DATA
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
+from attnbook.single_head.where_attention_begins.claims import CLAIMS as WHERE
 from attnbook.staircase import SpectrumLaw, plateau_levels, population_loss
 from attnbook.staircase.claims import CLAIMS as STAIRCASE
 from attnbook.staircase.study import MERGED_SIZES, SOFTMAX_HEADS, SUM_STEP
@@ -233,17 +233,17 @@ def transition(place=1.0, width=1.0, power=-0.5):
     return Study(label_noise=0.05, fits=(fit,) * 4, threshold=Study(plan=plan), pseudo_values=rows[:, None] + noise)
 
 
-@case(PHASE["S1"], 1.0, 1.15)
+@case(WHERE["S1"], 1.0, 1.15)
 def _(place, patch):
     return transition(place=place)
 
 
-@case(PHASE["S2"], 1.0, 1.4)
+@case(WHERE["S2"], 1.0, 1.4)
 def _(width, patch):
     return transition(width=width)
 
 
-@case(PHASE["S2b"], -0.5, -0.75)
+@case(WHERE["S2b"], -0.5, -0.75)
 def _(power, patch):
     return transition(power=power)
 
@@ -257,8 +257,13 @@ def _(factor, patch):
 
 @case(PHASE["S6"], -2.3, -2.3 * 1.4)
 def _(error, patch):
-    patch(phase, "field_log10_error", lambda *_: np.full((1, DRAWS), -2.3))
-    return Study(low=Study(interpolates=np.ones((2, 1, DRAWS), bool), log10_error=np.full((2, 1, DRAWS), error)))
+    low = Study(interpolates=np.ones((2, 1, DRAWS), bool), log10_error=np.full((2, 1, DRAWS), error))
+    return Study(low=low, low_predicted=np.full((1, DRAWS), -2.3))
+
+
+@case(PHASE["S9b"], "own")
+def _(world, patch):
+    return Study(high=Study(log10_error=np.repeat(-np.arange(1.0, 5.0)[None, :, None], DRAWS, 2)))
 
 
 # --- token selection ------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from attnbook.certified.claims_constants import FIRST_MOVES, ConstantsStudy
 from attnbook.certified.constants import Selection, first_move
 from attnbook.certified.constants_two_steps import TwoSteps
 from attnbook.certified.printed import moved, rounds_to
-from attnbook.single_head.finite_dimension.bounds import deviation_bounds
+from attnbook.single_head.deviations import deviation_bounds
 from attnbook.single_head.label_counts import possible_counts
 from attnbook.token_selection import theory
 from attnbook.token_selection.time_laws.limits import critical_discrimination

@@ -10,24 +10,24 @@ import torch
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.beyond_two_steps.claims import CLAIMS as LONG
 from attnbook.single_head.beyond_two_steps.claims_trap import DIMENSIONS, TRAP_CLAIMS
-from attnbook.single_head.finite_dimension import claims as finite
-from attnbook.single_head.finite_dimension.near_half import log10_floor_of_exponent
-from attnbook.single_head.finite_dimension.study import INSIDE, SMALL_STEP
+from attnbook.single_head.error_from_both_sides import claims as below
+from attnbook.single_head.error_from_both_sides.study import log10_floor_of_exponent
+from attnbook.single_head.finite_dimension.claims import CLAIMS as FINITE
+from attnbook.single_head.finite_dimension.study import INSIDE
 from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
 from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
-from attnbook.single_head.phase_diagram import claims as phase
+from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
 from attnbook.single_head.phase_diagram.proved import BENIGN, HARMFUL
 from attnbook.single_head.public_script.claims import SMALLER_STEP
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO
 from attnbook.single_head.two_steps.claims import noise_tolerance
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores
 from tests.worlds import tighter, worlds
 
 LAW = SignalNoiseLaw(60, 9000, 30.0, 0.1)
 DRAWS = 80
-FINITE, PHASE = finite.CLAIMS, phase.CLAIMS
+BELOW = below.CLAIMS
 CASES = []
 
 
@@ -211,38 +211,35 @@ def courses_the_other_way_round(rng, patch):
 @case
 def borders_elsewhere(rng, patch):
     scale = np.exp(0.05 * rng.standard_normal(40))
-    patch(phase, "borders", lambda factor, *_: (factor * scale, scale, scale))
-    for id in ("S7", "S8", "S9"):
-        places = (1.0, *PHASE[id].wrong)
-        yield worlds, PHASE[id], *(Study(n=200, d=40_000, steps=place, high=place) for place in places)
+    for id, name in (("S7", "smallest_step"), ("S8", "largest_step"), ("S9", "upper_limits")):
+        places = [(factor * scale, scale, scale) for factor in (1.0, *PHASE[id].wrong)]
+        yield worlds, PHASE[id], *(Study(n=200, d=40_000, **{name: [place]}) for place in places)
 
-    def windows(factor, row, which):
-        fall = (8.0 if which == "strong" else 2.0) / (1 + row) * scale
-        own = 1 / fall if factor < 0 else fall  # ends that rise, the upper one below the lower
-        return abs(factor) * own, own, own
+    def windows(factor):
+        falls = [width / (1 + row) * scale for row in range(4) for width in (2.0, 8.0)]
+        return Study(n=200, d=40_000, window_ends=[(factor * own, own, own) for own in falls])
 
-    patch(phase, "borders", windows)
-    yield worlds, PHASE["S10"], *(Study(n=200, d=40_000, windows=factor) for factor in (1.0, *PHASE["S10"].wrong))
+    yield worlds, PHASE["S10"], *map(windows, (1.0, 0.8, 1.25))
 
-    def strip(*rows):
-        """Without flips and with them, at two step sizes: b(enign) or h(armful)."""
-        found = np.array([[np.full(DRAWS, {"h": -0.31, "b": -200.0}[cell]) for cell in row] for row in rows])
-        fits = np.ones(found.shape, dtype=bool)
-        return Study(steps=Study(plan=Study(x=np.array([15.0, 50.0])), interpolates=fits, log10_error=found))
+    def steps(*cells):
+        """At the large step and at a smaller one, without flips and with them: b(enign) or h(armful)."""
+        fits, error = (
+            np.ones(DRAWS, bool),
+            {cell: np.full(DRAWS, value) for cell, value in (("h", -0.31), ("b", -200.0))},
+        )
+        found = (Study(without=(fits, error[a]), flipped=(fits, error[b]), predicted=error["b"]) for a, b in cells)
+        return Study(at_step=dict(zip((50, 16), found, strict=True)))
 
-    patch(phase, "field_log10_error", lambda *_: np.full((2, DRAWS), -200.0))
-    yield worlds, PHASE["S8b"], strip("bb", "bh"), strip("bb", "hb"), strip("bh", "bb")
+    yield worlds, PHASE["S8b"], steps("bh", "bb")
 
 
 @case
 def cells_proved_and_predicted(rng, patch):
-    patch(phase, "predicted_phases", lambda plan: np.full((10, 10), HARMFUL))
-
     def cells(decided, log10_error):
         codes = np.where(np.arange(100) < decided, BENIGN, -1).reshape(10, 10)
         shape = 10, 10, DRAWS
-        drawn = {"interpolates": np.ones(shape, bool), "log10_error": np.full(shape, log10_error)}
-        return Study(proved={"step": (codes, Study(plan=None, draws=DRAWS, **drawn))})
+        drawn = Study(draws=DRAWS, interpolates=np.ones(shape, bool), log10_error=np.full(shape, log10_error))
+        return Study(proved={"step": (codes, drawn)}, predicted_cells={"step": (np.full((10, 10), HARMFUL), drawn)})
 
     yield tighter, PHASE["S14"], cells(80, -5.0), cells(95, -5.0), cells(80, -0.5)
     one = cells(80, -5.0)
@@ -261,12 +258,12 @@ def cells_proved_and_predicted(rng, patch):
 def another_power_of_the_dimension(rng, patch):
     x = 2.0 ** np.array([-6, -4, -3, -2, -1, 0, 2, 4])
     field = np.repeat(-100 * x[:, None] ** 0.98, DRAWS, axis=1)
-    patch(phase, "field_log10_error", lambda *_: field)
     d = np.tile(np.rint(x * 200**2), (3, 1))
 
     def dimension(power):
         own = -100 * x[:, None] ** power * np.exp(1e-3 * rng.standard_normal((8, DRAWS)))
-        return Study(n=200, dimensions=Study(plan=Study(x=x, d=d), log10_error=np.stack([own] * 3)))
+        strip = Study(plan=Study(x=x, d=d), log10_error=np.stack([own] * 3))
+        return Study(n=200, dimensions=strip, dimensions_predicted=field)
 
     yield worlds, PHASE["S12"], dimension(0.98), dimension(0.98 * 0.9)
 
@@ -360,8 +357,8 @@ def test_a_draw_in_which_another_selection_is_best_has_no_bound():
 
 @case
 def deviations_within_their_bounds(rng, patch):
-    patch(finite, "use_of_bounds", lambda own: {"norms": 0.5 * own.use, "logits": own.use})
-    yield tighter, FINITE["F1"], *(Study(page=Study(delta=0.05, use=full(use))) for use in (0.8, 0.4))
+    uses = (Study(page=Study(delta=0.05), use={"norms": full(0.5 * use), "logits": full(use)}) for use in (0.8, 0.4))
+    yield tighter, FINITE["F1"], *uses
 
 
 @case
@@ -379,10 +376,12 @@ def noise_scores_of_another_size_and_weights_of_another_effect(rng, patch):
 
 
 @case
-def certificates(rng, patch):
+def certificates_and_the_published_theorem_at_the_smaller_step(rng, patch):
     room = torch.tensor([[0.2, 0.3], [0.1, 0.4]])
     sure, unsure = (Study(certified=torch.tensor([True, second]), flipped_room=room) for second in (True, False))
-    yield worlds, FINITE["F5"], *(Study(possible=pair) for pair in ((sure, unsure), (unsure, sure)))
+    yield worlds, FINITE["F5"], Study(possible=sure, possible_by_triangle=unsure)
+    fine, poor = ([(torch.full((DRAWS,), fits), full(-4.0), full(-4.0))] * len(INSIDE) for fits in (True, False))
+    yield worlds, FINITE["T1b"], Study(inside=fine, inside_at_small_step=poor)
 
 
 @case
@@ -393,46 +392,30 @@ def exponents_of_the_error(rng, patch):
         bounds = Study(log10_bound_low=low, value=full(1.0, 2), value_room=full(0.1, 2))
         return Study(page=Study(bounds=bounds, log10_error=error, delta=0.05))
 
-    yield tighter, FINITE["F11"], sides(2.5), sides(12.0), sides(0.9)
-
-    def correlated(along, error):
-        one = torch.ones(20, 2, dtype=torch.float64)
-        return Study(
-            page=Study(scores=FreshScores(6 * one, one, 2 * one, along * one, 0.2 * one), log10_error=error * one)
-        )
-
-    # An error between the two floors tells them apart; where the correlation is zero, leaving it out changes nothing.
-    low, high = (finite._floor(correlated(0.3, 0.0).page.scores, kind).max().item() for kind in (True, False))
-    alone = finite._floor(correlated(0.0, 0.0).page.scores, False).max().item()
-    yield tighter, FINITE["F9"], correlated(0.3, (low + high) / 2), correlated(0.0, alone + 1)
+    yield tighter, BELOW["F11"], sides(2.5), sides(12.0), sides(0.9)
+    page = Study(log10_error=full(-9.5, 2), scores=Study(value=full(1.0, 2)))
+    yield worlds, BELOW["F9"], Study(page=page, floor=full(-10.0, 2), floor_without_correlation=full(-9.0, 2))
 
 
 @case
 def distances_from_one_half(rng, patch):
-    patch(finite, "furthest_from_half", lambda scores: full(0.01, 2))
-    yield tighter, FINITE["F12"], *(Study(weak=Study(scores=None, distance=full(0.01 * x, 2))) for x in (0.95, 0.5))
+    near_bound = (Study(distance=full(0.01 * x, 2), furthest=full(0.01, 2)) for x in (0.95, 0.5))
+    yield tighter, BELOW["F12"], *(Study(weak=weak) for weak in near_bound)
     spread_out = (1 + 0.01 * torch.arange(DRAWS).double()[:, None] / DRAWS).expand(DRAWS, 2)
-    patch(finite, "weak_signal_distance", lambda law, bounds, log_term: 0.01 * spread_out)
-    patch(finite, "large_step_distance", lambda law, bounds, log_term: 1e-3 * spread_out)
-    own = {"sample": Study(law=LAW), "bounds": None, "log_term": 1.0, "delta": 0.05}
-    yield tighter, FINITE["F13"], *(Study(weak=Study(**own, distance=full(0.01 / x, 2))) for x in (2.34, 7.8, 1.8))
-    yield tighter, FINITE["F14"], *(Study(large=Study(**own, distance=full(1e-3**x, 2))) for x in (3.0, 9.0, 2.0))
+    weak = (Study(proved=0.01 * spread_out, distance=full(0.01 / x, 2)) for x in (2.34, 7.8, 1.8))
+    yield tighter, BELOW["F13"], *(Study(delta=0.05, weak=each) for each in weak)
+    large = (Study(proved=1e-3 * spread_out, distance=full(1e-3**x, 2)) for x in (3.0, 9.0, 2.0))
+    yield tighter, BELOW["F14"], *(Study(delta=0.05, large=each) for each in large)
 
 
 @case
 def weak_signals_from_both_sides(rng, patch):
-    patch(finite, "weak_signal_ends", lambda *_, strength: (full(-1.2 * strength, 2), full(-0.8 * strength, 2)))
-    patch(finite, "weak_signal_most", lambda *_, size, strength: full(-0.8 * strength, 2))
+    patch(below, "weak_signal_ends", lambda *_, strength: (full(-1.2 * strength, 2), full(-0.8 * strength, 2)))
+    patch(below, "weak_signal_most", lambda *_, size, strength: full(-0.8 * strength, 2))
 
     def errors(strength):
         sample = Study(law=LAW, counts=lambda: (None, None))
         own = Study(sample=sample, step_size=0.1, found=Study(margins=full(1.0, 5)), log10_error=full(-strength, 2))
         return Study(both_sides=[own, own], below_one=[(0.01, own)], delta=0.05)
 
-    yield worlds, FINITE["F17"], *(errors(strength) for strength in (1.0, 0.5, 2.0))
-
-
-@case
-def the_published_theorem_at_the_smaller_step(rng, patch):
-    fine, poor = ([(torch.full((DRAWS,), fits), full(-4.0), full(-4.0))] * len(INSIDE) for fits in (True, False))
-    yield worlds, FINITE["T1b"], *swapped("inside", (1.0, SMALL_STEP), fine, poor)
+    yield worlds, BELOW["F17"], *(errors(strength) for strength in (1.0, 0.5, 2.0))

@@ -16,7 +16,7 @@ import torch
 from scipy import stats
 
 from attnbook.single_head import proved
-from attnbook.single_head.finite_dimension.near_half import weak_signal_most
+from attnbook.single_head.error_from_both_sides.study import weak_signal_most
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_diagram import proved as cells_of_page

@@ -7,7 +7,7 @@ import torch
 
 from attnbook.answers import crossing, exercise
 from attnbook.open_questions.margin_and_descent.margin import class_cost
-from attnbook.single_head.finite_dimension.bounds import log_term, smallest_certified_dimension
+from attnbook.single_head.deviations import log_term, smallest_certified_dimension
 from attnbook.single_head.flow import first_order_threshold
 from attnbook.single_head.long_run import law_at
 from attnbook.single_head.mean_field import mean_field

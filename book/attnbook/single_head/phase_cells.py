@@ -3,38 +3,14 @@ r"""Two steps from zero in many settings at once, on one training set, or on one
 The closed forms of `two_steps` need the noise tokens only through products $\Xi(\Xi^\top C)$ with one column of coefficients per setting.
 """
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 
-from attnlib import checks
 from attnlib.single_head.population import FreshScores
 
 
-@dataclass(frozen=True)
-class Cells:
-    """Two steps in K cells: all (K,) but `fresh`, whose tensors are (K, 2)."""
-
-    train_accuracy_step1: torch.Tensor
-    train_accuracy: torch.Tensor
-    smallest_margin: torch.Tensor  # after two steps; positive: every label is fitted
-    # fraction of clean samples that prefer their signal after one step, mean over the two classes
-    preference: torch.Tensor
-    attention_clean: torch.Tensor  # mean weight on the signal after two steps; nan without such samples
-    attention_noisy: torch.Tensor
-    p_signal: torch.Tensor  # mean of p_2 . mu_k over the two classes
-    fresh: FreshScores  # law of the scores of fresh data
-
-
-def two_step_cells(
-    noise: torch.Tensor,
-    classes: torch.Tensor,
-    uniforms: torch.Tensor,
-    signal_norm: torch.Tensor,
-    label_noise: torch.Tensor,
-    step_size: torch.Tensor,
-    diagonal: torch.Tensor | None = None,
-) -> Cells:
+def two_step_cells(noise, classes, uniforms, signal_norm, label_noise, step_size, diagonal=None):
     r"""Two steps from zero for K settings on one training set, by the closed forms of `two_steps` in coefficient space.
 
     Args:
@@ -44,36 +20,31 @@ def two_step_cells(
         signal_norm, label_noise, step_size: (K,), one entry per cell.
         diagonal: (min(n, m), K), added to that of `noise`: Bartlett's matrices of two dimensions above n differ there only.
 
+    Returns a namespace, all (K,): the training accuracy after one step and after two, the smallest margin after two (positive: every label
+    is fitted), `preference`, the fraction of clean samples that prefer their signal after one step (mean over the two classes), the mean
+    weight on the signal after two of clean and of flipped samples (nan without such samples), `p_signal`, the mean of p_2 . mu_k over the
+    two classes; and `fresh`, the law of the scores of fresh data, tensors (K, 2).
+
     Works with the noise itself, not with its Gram matrix: norms of $\Pi v$ and $\Pi p$ are then exact also when n exceeds d.
-    Raises ValueError on bad shapes.
     """
-    checks.tensor("noise", noise, ("n", "m"))
-    n = noise.shape[0]
-    checks.tensor("uniforms", uniforms, (n,), like=noise)
-    if tuple(classes.shape) != (n,) or classes.is_floating_point():
-        raise ValueError(f"classes must be whole numbers of shape ({n},); got {classes.dtype} {tuple(classes.shape)}")
-    checks.tensor("signal_norm", signal_norm, ("K",), like=noise)
-    for name, value in (("label_noise", label_noise), ("step_size", step_size)):
-        checks.tensor(name, value, tuple(signal_norm.shape), like=noise)
-    q = min(noise.shape)
+    n, q = len(noise), min(noise.shape)
     if diagonal is None:
         diagonal = noise.new_zeros(q, len(signal_norm))
-    checks.tensor("diagonal", diagonal, (q, len(signal_norm)), like=noise)
     true = 1.0 - 2.0 * classes.to(noise.dtype)
     flipped = uniforms[:, None] < label_noise  # (n, K)
     y = torch.where(flipped, -true[:, None], true[:, None])
     of_class = torch.stack([classes == 0, classes == 1]).to(noise.dtype)  # (2, n)
     unit, rho2 = step_size / (4 * n), signal_norm**2
 
-    def per_sample(of_signals: torch.Tensor) -> torch.Tensor:  # (2, K) -> (n, K), by the sample's class
+    def per_sample(of_signals):  # (2, K) -> (n, K), by the sample's class
         return of_signals[classes]
 
-    def at_noise(vector: torch.Tensor) -> torch.Tensor:  # (m, K) -> (n, K), products with the noise tokens
+    def at_noise(vector):  # (m, K) -> (n, K), products with the noise tokens
         found = noise @ vector
         found[:q] += diagonal * vector[:q]
         return found
 
-    def combined(coefficients: torch.Tensor) -> torch.Tensor:  # (n, K) -> (m, K), sum of the noise tokens
+    def combined(coefficients):  # (n, K) -> (m, K), sum of the noise tokens
         found = noise.mT @ coefficients
         found[:q] += diagonal * coefficients[:q]
         return found
@@ -103,7 +74,7 @@ def two_step_cells(
     clean = (~flipped).to(noise.dtype)
     of_clean_class = of_class @ clean  # (2, K), |C_k|
     prefers = (of_class @ ((preference > 0) * clean)) / of_clean_class
-    return Cells(
+    return SimpleNamespace(
         train_accuracy_step1=(margins1 > 0).to(noise.dtype).mean(0),
         train_accuracy=(margins2 > 0).to(noise.dtype).mean(0),
         smallest_margin=margins2.amin(0),

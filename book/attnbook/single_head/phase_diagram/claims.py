@@ -1,4 +1,4 @@
-r"""Claims S1-S14 of page `05_phase_diagram`: where two steps fit everything, where they generalise, and how the borders move.
+r"""Claims S5-S14 of page `05_phase_diagram`: where two steps fit everything, where they generalise, and how the borders move.
 
 All statements are derived in the theory chapter of Part I (orthogonal noise, $d\to\infty$ at fixed label counts) or follow from it; none is
 quoted from the paper. Judges look at *strips*: small phase diagrams with more draws than the pictures.
@@ -10,12 +10,13 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from attnbook.single_head.phase_diagram.proved import DELTA, PAGE, disagreements, is_stored, predicted_phases
-from attnbook.single_head.phase_diagram.strips import HIGH_SNR, PhaseStudy, borders, field_log10_error
-from attnbook.single_head.phase_theory import ThresholdFit, preference_spread
+from attnbook.single_head.phase_diagram.proved import DELTA, PAGE, disagreements, is_stored
+from attnbook.single_head.phase_diagram.study import HIGH_SNR
+from attnbook.single_head.phase_theory import log_slope
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import LEVEL, Evidence, NothingToMeasure, agrees, both, mean_within, median_within, within
 from bookkit.sharpness import Resolution, Share
+from bookkit.worlds import changed, exchange, times
 
 CLAIMS = ClaimSet("single_head")
 
@@ -23,7 +24,7 @@ _LOG10 = math.log(10.0)
 _NEW_LEVEL = 1e-5  # of S14: the false alarms of the whole ledger share one level
 
 
-def _between(study: PhaseStudy, found: list[tuple[np.ndarray, ...]], constant: float, quantity: str) -> Evidence:
+def _between(study, found, constant, quantity):
     """The median of own border over predicted one, of draws with one of them on the strip: at least 1 for the lower end, at most 1 for
     the upper one.
 
@@ -52,183 +53,39 @@ def _between(study: PhaseStudy, found: list[tuple[np.ndarray, ...]], constant: f
     )
 
 
-def _ratio(own: np.ndarray, predicted: np.ndarray) -> torch.Tensor:
+def _ratio(own, predicted):
     with np.errstate(invalid="ignore", divide="ignore"):
         return torch.as_tensor(own / predicted)
 
 
-def _off_the_strip(own: np.ndarray, predicted: np.ndarray) -> torch.Tensor:
+def _off_the_strip(own, predicted):
     """(draws,), both borders lie off the strip on the same side: such a draw would agree with every prediction."""
     return torch.as_tensor((own == predicted) & ((own == 0) | np.isinf(own)))
 
 
-def _log_ratio(gaps: torch.Tensor, allowed: float, level: float = LEVEL) -> Evidence:
-    """The mean of log ratios is 0 up to `allowed`: judged as that of 1 + log, so that what it could have refused is said as a factor."""
-    return mean_within(1 + gaps, 1 - allowed, 1 + allowed, level=level)
-
-
-def _need_noise(study: PhaseStudy) -> str:
-    return "" if study.label_noise > 0 else "needs label noise; here eta = 0"
-
-
-def _many_draws(study: PhaseStudy) -> str:
-    return "" if study.draws >= 30 else f"needs 30 draws or more for a standard error of the fit; here {study.draws}"
-
-
-def _orthogonal(study: PhaseStudy) -> str:
+def _orthogonal(study):
     """Mean field speaks of nearly orthogonal noise and of label counts near their means."""
     if study.n >= 150 and study.d >= 100 * study.n:
         return ""
     return f"needs n >= 150 and d >= 100 n; here {study.n}, {study.d}"
 
 
-def _few_flips(study: PhaseStudy) -> str:
+def _few_flips(study):
     eta = study.label_noise
     return "" if 0.02 <= eta <= 0.1 else f"needs 0.02 <= eta <= 0.1; here eta = {eta:g}"
 
 
-def _unflipped(study: PhaseStudy) -> str:
+def _unflipped(study):
     """A class without a flipped sample must be rare: a given class has none with probability (1 - eta/2)^n."""
     chance = 2 * (1 - study.label_noise / 2) ** study.n
     return "" if chance <= 0.02 else f"needs 2 (1 - eta/2)^n <= 0.02; here {chance:.3g}"
 
 
-def _need_strong(study: PhaseStudy) -> str:
+def _need_strong(study):
     return "" if study.kappa > 1.2 else f"needs kappa > 1.2; here kappa = {study.kappa:.3g}"
 
 
-def _fits(study: PhaseStudy) -> tuple[ThresholdFit, ...]:
-    if bad := [fit.reason for fit in study.fits if fit.verdict != "inside"]:
-        raise NothingToMeasure(f"threshold outside the grid: {bad[0]}")
-    return study.fits
-
-
-# --- the lower threshold -----------------------------------------------------------------------------------------------------
-
-
-@CLAIMS.claim("S1", wrong=1.15, box="claim-theory-c10", uses="C10", violation=_many_draws)
-def preference_location(study: PhaseStudy, constant: float) -> Evidence:
-    r"""where clean samples begin to prefer their signal
-    after one step from zero, half of the clean samples prefer their signal ($\gamma_i > 0$) at $n\,\mathrm{SNR}^2 = 2/(1-2\eta)$, up to a
-    relative $2/n$, at four values of $n$
-    regime: 30 draws or more
-    wrong: 1.15 times the formula
-    coarse 1: at n = 50, forty draws know the place to a tenth"""
-    fits, formula = _fits(study), constant * 2 / (1 - 2 * study.label_noise)
-    sizes = study.threshold.plan.y
-    gaps = torch.as_tensor(study.pseudo_values[..., 0]) - math.log(formula)
-    parts = [_log_ratio(gap, 2 / n, level=LEVEL / len(fits)) for gap, n in zip(gaps, sizes, strict=True)]
-    shown = ", ".join(f"{f.location:.3f} [{f.low:.3f}, {f.high:.3f}]" for f in fits)
-    return replace(
-        both(*parts),
-        predicted=f"{formula:.4g}",
-        measured=f"{shown} at n = {', '.join(f'{n:g}' for n in sizes)}",
-        rule="log ratio within 2/n + Student's t standard errors; fit by maximum likelihood, jackknife over draws",
-        numbers={f"location_n{n:g}": f.location for f, n in zip(fits, sizes, strict=True)},
-    )
-
-
-@CLAIMS.claim("S2", wrong=1.4, box="prop-width", uses="C10", violation=_many_draws)
-def transition_width(study: PhaseStudy, constant: float) -> Evidence:
-    r"""the width of this transition
-    in $\log \mathrm{SNR}$ the transition of S1 has standard deviation $\tfrac12\big[\tfrac{2-(1-2\eta)^2}{n(1-2\eta)^2} +
-    \tfrac{n+1}{d}\big]^{1/2}$ to leading order, without a free parameter; judged on the mean of the log ratio over four values of $n$
-    regime: 30 draws or more
-    wrong: 1.4 times as wide
-    coarse: the width of a transition is known to a few per cent only"""
-    plan, fits = study.threshold.plan, _fits(study)
-    formula = [
-        constant * preference_spread(n, d, study.label_noise) for n, d in zip(plan.n[:, 0], plan.d[:, 0], strict=True)
-    ]
-    # The axis is n SNR^2: widths are twice those of log SNR.
-    gaps = torch.as_tensor(study.pseudo_values[..., 1].T - np.log(2 * np.array(formula))).mean(1)
-    allowed = float((4 / plan.y).mean())
-    return replace(
-        _log_ratio(gaps, allowed),
-        predicted=", ".join(f"{w:.3g}" for w in formula),
-        measured=", ".join(f"{f.width / 2:.3g} +- {f.width_error / 2:.1g}" for f in fits),
-        rule="mean log ratio within the mean of 4/n + Student's t standard errors; jackknife over draws",
-        numbers={f"width_n{n:g}": f.width / 2 for f, n in zip(fits, plan.y, strict=True)},
-    )
-
-
-@CLAIMS.claim("S2b", wrong=1.5, box="prop-width", uses="S2", violation=_many_draws)
-def width_scaling(study: PhaseStudy, constant: float) -> Evidence:
-    r"""the width falls with the number of samples
-    along $d \propto n^2$ the width of S2 falls like $n^{-1/2}$, so that the transition becomes a jump as $n\to\infty$
-    regime: 30 draws or more
-    wrong: like $n^{-3/4}$
-    coarse: the width of a transition is known to a few per cent only, and n changes by a factor of 8"""
-    _fits(study)
-    slopes = torch.as_tensor(_slope(study.threshold.plan.y, study.pseudo_values[..., 1]))
-    evidence = mean_within(slopes, -constant / 2 - 0.02, -constant / 2 + 0.02)
-    return _power(evidence, f"exponent {-constant / 2:g}", "0.02 (finite n)")
-
-
-def _slope(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Slope of the straight line through (log x, y) by least squares; x (points,), y (points, ...)."""
-    log_x = np.log(x)
-    centred = log_x - log_x.mean()
-    return np.tensordot(centred, y, 1) / (centred**2).sum()
-
-
-def _power(evidence: Evidence, predicted: str, allowance: str) -> Evidence:
-    """The evidence on an exponent, in the words and numbers of a slope."""
-    slope, error = evidence.numbers["measured"], evidence.numbers["standard_error"]
-    return replace(
-        evidence,
-        predicted=predicted,
-        measured=f"{slope:.3f} +- {error:.2g}",
-        rule=f"{evidence.rule} + {allowance}",
-        numbers={"slope": slope, "standard_error": error},
-    )
-
-
-def _kappa_below(study: PhaseStudy, limit: float) -> np.ndarray:
-    """Cells of the threshold strip with kappa <= limit, at n and 2 n (smaller sets fluctuate too much)."""
-    plan = study.threshold.plan
-    kappa = plan.x[None, :] * (1 - 2 * plan.label_noise) / 2
-    return (kappa <= limit) & (plan.n >= study.n)
-
-
-@CLAIMS.claim(
-    "S3",
-    wrong=4.0,
-    source=Source.MEASURED,
-    box="claim-theory-c8",
-    uses="C8",
-    violation=lambda s: _need_noise(s) or ("" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}"),
-)
-def one_step_is_enough(study: PhaseStudy, constant: float) -> Evidence:
-    r"""below κ = 1 one step fits every label
-    for $\kappa = n\,\mathrm{SNR}^2(1-2\eta)/2 \le \tfrac12$ the head after one step, the averaging classifier, fits every training label in
-    at least 95 % of draws: attention is not needed
-    regime: $\eta > 0$; $n/d \le 1/100$
-    wrong: for κ ≤ 2"""
-    cells = study.threshold.train_accuracy_step1[_kappa_below(study, constant / 2)]  # (cells, draws)
-    return within(torch.as_tensor(cells.T), low=1.0, quantity="train accuracy after one step")
-
-
-@CLAIMS.claim(
-    "S4",
-    wrong=4.0,
-    source=Source.MEASURED,
-    box="claim-theory-c12",
-    uses="C10 C12",
-    violation=lambda s: "" if 100 * s.n <= s.d else f"needs n/d <= 1/100; here {s.n / s.d:.3g}",
-)
-def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
-    r"""below κ = 1 attention turns to the noise
-    for $\kappa \le \tfrac12$, after two steps, $p_2\cdot\mu_k < 0$ and the mean weight of clean samples on their signal token is below
-    $\tfrac12$, each in at least 95 % of draws
-    regime: $n/d \le 1/100$
-    wrong: for κ ≤ 2"""
-    cells = _kappa_below(study, constant / 2)
-    parts = (
-        (study.threshold.p_signal, 0.0, "p₂·μ"),
-        (study.threshold.attention_clean, 0.5, "attention of clean samples"),
-    )
-    return both(*(within(torch.as_tensor(v[cells].T), high=h, quantity=q, strict=True) for v, h, q in parts))
+# --- the lower limit ---------------------------------------------------------------------------------------------------------
 
 
 @CLAIMS.claim(
@@ -238,7 +95,7 @@ def attention_turns_to_noise(study: PhaseStudy, constant: float) -> Evidence:
     uses="R3",
     violation=lambda s: "" if s.n * 100 <= s.d else f"needs 100 n <= d; here n/d = {s.n / s.d:.3g}",
 )
-def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
+def lower_limit(study, constant):
     r"""the lower limit of the SNR is of order (nd)^(−1/4)
     at $\mathrm{SNR} = c\,(nd)^{-1/4}$ with $\kappa \ll 1$ the clean error after two steps is $\Phi(-c^2(1-2\eta)/2)$ to leading order; for
     $d \gg n$ this SNR is far below $1/\sqrt n$
@@ -265,7 +122,7 @@ def lower_limit(study: PhaseStudy, constant: float) -> Evidence:
         "" if 6.25 * (s.n / (25 * s.d)) ** 0.5 < 1 and s.label_noise <= 0.1 else "needs d > 1.6 n and eta <= 0.1"
     ),
 )
-def benign_below(study: PhaseStudy, constant: float) -> Evidence:
+def benign_below(study, constant):
     r"""benign far below the maximum-margin threshold
     in dimension $25d$ and at $\mathrm{SNR} = 2.5\,(25nd)^{-1/4}$, where $n\,\mathrm{SNR}^2$ is far below $2/(1-\eta)$, two steps are benign
     in at least 95 % of draws: every label is fitted, and the clean error is below $10^{-2}$; its exponent is that of C17 from the label
@@ -274,7 +131,7 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
     wrong: a logarithm of the error 1.4 times as large
     coarse 1: how small the error is, the second part says"""
     error = np.where(study.low.interpolates[1, -1], study.low.log10_error[1, -1], 0.0)
-    ratio = error / (constant * field_log10_error(study.low, 1)[-1])
+    ratio = error / (constant * study.low_predicted[-1])
     return both(
         within(torch.as_tensor(error), high=-2.0 * constant, quantity="log₁₀ err (0 if not interpolating)"),
         within(torch.as_tensor(ratio), 0.99, 1.01, quantity="over that of C17"),
@@ -292,7 +149,7 @@ def benign_below(study: PhaseStudy, constant: float) -> Evidence:
     uses="C14",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
 )
-def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
+def smallest_step(study, constant):
     r"""the smallest step size at which two steps fit the flipped labels
     above $\kappa = 1$ flipped labels are fitted once $\beta d/n$ exceeds the zero of the predicted margin of flipped samples, $-s_nV +
     (1-s_n)t_n$ (C14), with the label counts of the draw: in the median over draws the smallest step size at which a draw is fitted lies
@@ -301,7 +158,7 @@ def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
     regime: $0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
     wrong: 1.3 and 0.8 times that step size
     coarse 1, 2: the two formulas between which it lies are a fifth apart"""
-    return _between(study, [borders(study.steps, 1, "fitted")], constant, "smallest βd/n")
+    return _between(study, study.smallest_step, constant, "smallest βd/n")
 
 
 @CLAIMS.claim(
@@ -311,34 +168,34 @@ def smallest_step(study: PhaseStudy, constant: float) -> Evidence:
     uses="C17",
     violation=lambda s: _few_flips(s) or _need_strong(s) or _orthogonal(s),
 )
-def largest_step(study: PhaseStudy, constant: float) -> Evidence:
+def largest_step(study, constant):
     r"""the largest step size at which the clean error is still small
     with flipped labels the clean error becomes large as the step size grows: the largest step size at which the clean error of a draw is
     below $\Phi(-1)$ is that of the prediction from the label counts of the draw (C17), in the median over draws up to $2(n+1)/d$ (with
     expected counts it is near $S = e^{p_2\cdot\mu}V/|\Pi v_2| = 1$)
     regime: $0.02 \le \eta \le 0.1$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
     wrong: 0.9 and 1.1 times that step size"""
-    return _between(study, [borders(study.steps, 1, "strong")], constant, "largest βd/n")
+    return _between(study, study.largest_step, constant, "largest βd/n")
 
 
 @CLAIMS.claim(
     "S8b",
-    wrong=(0.3, -1.0),
+    wrong=(exchange("at_step.50", "at_step.16"), exchange("at_step.50.flipped", "at_step.50.without")),
     source=Source.MEASURED,
     uses="S8 C17",
     violation=lambda s: _few_flips(s) or _unflipped(s) or _need_strong(s) or _orthogonal(s),
 )
-def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
+def harmful_step(study):
     r"""at a large step size: harmful, but only with flipped labels
     at $\beta d/n = 50$ every label is fitted and the clean error is above $0.46$ for $\eta>0$; for $\eta = 0$ it stays small, with the
     exponent of C17 from the label counts up to 3 %: each in at least 95 % of draws. A class without a flipped sample keeps its small
     error, so that in such a draw the test error is one quarter; the probability of such a draw is at most $2(1-\eta/2)^n$
     regime: $0.02 \le \eta \le 0.1$, $2(1-\eta/2)^n \le 0.02$, $\kappa > 1.2$, $n \ge 150$, $d \ge 100 n$
-    wrong: 0.3 times that step size; flipped labels and none exchanged"""
-    column = int(np.abs(np.log(study.steps.plan.x / (50 * abs(constant)))).argmin())
-    quiet, noisy = (0, 1) if constant > 0 else (1, 0)
-    with_noise = np.where(study.steps.interpolates[noisy, column], 10 ** study.steps.log10_error[noisy, column], 0.0)
-    exponent = study.steps.log10_error[quiet, column] / field_log10_error(study.steps, 0)[column]
+    wrong: a third of that step size; flipped labels and none exchanged"""
+    found = study.at_step[50]
+    fits, log10_error = found.flipped
+    with_noise = np.where(fits, 10**log10_error, 0.0)
+    exponent = found.without[1] / found.predicted
     return both(
         within(torch.as_tensor(with_noise), low=0.46, quantity="err (η > 0)"),
         within(torch.as_tensor(exponent), 0.97, 1.03, quantity="log err over that of C17 (η = 0)"),
@@ -346,36 +203,34 @@ def harmful_step(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("S9", wrong=(1.1, 0.9), box="claim-theory-c17", uses="C17", violation=_orthogonal)
-def upper_limit(study: PhaseStudy, constant: float) -> Evidence:
+def upper_limit(study, constant):
     r"""the upper limit of the SNR at a fixed step size
     at a fixed step size the largest SNR at which the clean error of a draw is below $\Phi(-1)$ is that of the prediction from the label
     counts of the draw (C17), for $\eta = 0.02, 0.05, 0.2$, in the median over draws up to $2(n+1)/d$ (with expected counts it is near the
     largest SNR with $S = 1$)
     regime: $n \ge 150$, $d \ge 100 n$
     wrong: 1.1 and 0.9 times the limit"""
-    return _between(study, [borders(study.high, row, "strong") for row in (2, 3, 4)], constant, "largest SNR √n")
+    return _between(study, study.upper_limits, constant, "largest SNR √n")
 
 
-@CLAIMS.claim("S9b", wrong=-1.0, source=Source.MEASURED, uses="R3")
-def no_upper_limit(study: PhaseStudy, constant: float) -> Evidence:
+@CLAIMS.claim("S9b", wrong=times(-1, "high.log10_error"), source=Source.MEASURED, uses="R3")
+def no_upper_limit(study):
     r"""no upper limit without flipped labels
     for $\eta = 0$ the clean error falls at each grid step of the SNR from $\mathrm{SNR}\sqrt n = 2$ to $20$, in at least 95 % of draws
     wrong: it rises"""
     change = np.diff(study.high.log10_error[0], axis=0).T  # (draws, grid steps)
-    return within(
-        torch.as_tensor(constant * change), high=0.0, quantity="change of log₁₀ err per grid step", strict=True
-    )
+    return within(torch.as_tensor(change), high=0.0, quantity="change of log₁₀ err per grid step", strict=True)
 
 
 @CLAIMS.claim(
     "S10",
-    wrong=(0.8, 1.25, -1.0),
+    wrong=(0.8, 1.25, changed(lambda ends: ends[::-1], "window_ends")),
     source=Source.MEASURED,
     box="prop-mean-field claim-theory-c17",
     uses="S7 S8",
     violation=lambda s: _orthogonal(s) or ("" if s.label_noise <= 0.1 else f"needs eta <= 0.1; here {s.label_noise:g}"),
 )
-def windows(study: PhaseStudy, constant: float) -> Evidence:
+def windows(study, constant):
     r"""the window of benign step sizes as the SNR grows
     both ends of the window of benign $\beta d/n$ fall as the SNR grows ($\mathrm{SNR}\sqrt n = 2.1, 5, 7, 14$): their medians are those of
     S7 and S8, and they fall from each SNR to the next in at least 95 % of draws. All four windows are open in at least three quarters of
@@ -383,13 +238,11 @@ def windows(study: PhaseStudy, constant: float) -> Evidence:
     regime: $\eta \le 0.1$, $n \ge 150$, $d \ge 100 n$
     wrong: 0.8 and 1.25 times both ends; ends that rise, windows that are closed
     coarse 1, 2: at the least SNR the two formulas of S7 between which the lower end lies are a fifth apart"""
-    rows = range(len(HIGH_SNR))
-    found = [borders(study.windows, row, which) for row in rows for which in ("fitted", "strong")]
-    near = _between(study, found, abs(constant), "ends of βd/n")
-    ends = torch.as_tensor(np.array([own for own, _, _ in found])).reshape(len(rows), 2, -1)  # (SNR, end, draws)
+    near = _between(study, study.window_ends, constant, "ends of βd/n")
+    ends = torch.as_tensor(np.array([own for own, _, _ in study.window_ends])).reshape(
+        len(HIGH_SNR), 2, -1
+    )  # (SNR, end, draws)
     falls, opens = (ends[1:] < ends[:-1]).all(0).all(0), (ends[:, 0] < ends[:, 1]).all(0)
-    if constant < 0:
-        falls, opens = ~falls, ~opens
     shape = both(within(falls.double(), low=1.0), within(opens.double(), low=1.0, share=0.75))
     return replace(
         both(near, shape),
@@ -403,8 +256,8 @@ def windows(study: PhaseStudy, constant: float) -> Evidence:
 # --- the dimension -----------------------------------------------------------------------------------------------------------
 
 
-def _page_like(study: PhaseStudy) -> str:
-    a4 = study.step_size * study.d / study.n
+def _page_like(study):
+    a4 = study.multiple
     if not 3.5 <= a4 <= 8 or not 1.2 < study.kappa < 3.5 or study.label_noise > 0.1:
         return (
             f"needs 3.5 <= beta d/n <= 8, 1.2 < kappa < 3.5, eta <= 0.1; "
@@ -414,7 +267,7 @@ def _page_like(study: PhaseStudy) -> str:
 
 
 @CLAIMS.claim("S11", wrong=2.0, source=Source.MEASURED, uses="R4", violation=_page_like)
-def small_dimension(study: PhaseStudy, constant: float) -> Evidence:
+def small_dimension(study, constant):
     r"""two steps interpolate even at d = n²/64
     at fixed $n\,\mathrm{SNR}^2$ and $\beta d/n$ every training label is fitted at each $d \ge n^2/64$ of the grid (with $n$ and with $2n$
     samples) in at least 95 % of draws: no dimension of order $n^2\log n$ is needed
@@ -425,7 +278,7 @@ def small_dimension(study: PhaseStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("S12", wrong=0.9, box="prop-rate claim-theory-c17", uses="C17", violation=_page_like)
-def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
+def linear_in_d(study, constant):
     r"""the exponent of the clean error is linear in d
     at fixed $n$, $n\,\mathrm{SNR}^2$ and $\beta d/n$, $-\log \mathrm{err}$ grows like the prediction of C17 from the label counts of the
     draw, a constant times $d$ plus $\frac12\log d$: the power of $d$ fitted from $d = n^2/4$ to $16n^2$ is that of the formula up to
@@ -433,8 +286,8 @@ def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
     regime: $3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 100n$
     wrong: 0.9 times that power"""
     x, least = study.dimensions.plan.x[3:], int(study.dimensions.plan.d[1, 3])
-    exponents = [study.dimensions.log10_error[1, 3:], field_log10_error(study.dimensions, 1)[3:]]  # (points, draws)
-    found, predicted = (torch.as_tensor(_slope(x, np.log(-values))) for values in exponents)
+    exponents = [study.dimensions.log10_error[1, 3:], study.dimensions_predicted[3:]]  # (points, draws)
+    found, predicted = (torch.as_tensor(log_slope(x, np.log(-values))) for values in exponents)
     allowance = 2 * (study.n + 1) / least
     return agrees(found, constant * predicted, allowance=allowance, allowance_text="2(n + 1)/d at the least d")
 
@@ -442,15 +295,21 @@ def linear_in_d(study: PhaseStudy, constant: float) -> Evidence:
 # --- cells that are theorems -------------------------------------------------------------------------------------------------
 
 
-def _stored(study: PhaseStudy) -> str:
-    own = (study.n, study.d, study.label_noise, study.step_size * study.d / study.n)
+def _stored(study):
+    own = (study.n, study.d, study.label_noise, study.multiple)
     if own[:2] == PAGE and is_stored(*own):
         return ""
     return f"needs the stored cells of n = 200, d = 40000, eta = 0.05, beta d/n = 5; here {', '.join(f'{x:g}' for x in own)}"
 
 
-@CLAIMS.claim("S14", wrong=(1.2, -1.0), box="thm-proved-outcome", uses="thm-proved-outcome", violation=_stored)
-def proved_cells(study: PhaseStudy, constant: float) -> Evidence:
+@CLAIMS.claim(
+    "S14",
+    wrong=(1.2, exchange("proved", "predicted_cells")),
+    box="thm-proved-outcome",
+    uses="thm-proved-outcome",
+    violation=_stored,
+)
+def proved_cells(study, constant):
     r"""the outcome of most cells is a theorem
     in three planes of 16 by 16 cells through the page's setting, SNR against $n$, step size and label noise, at least three quarters of
     the cells have an outcome that is proved with probability $0.99$; and in each of these cells a drawn training set has another outcome
@@ -458,16 +317,14 @@ def proved_cells(study: PhaseStudy, constant: float) -> Evidence:
     same noise in all cells, has another outcome in at most a fraction $0.01$ of the proved cells on average
     regime: $n = 200$, $d = 40000$, $\eta = 0.05$, $\beta d/n = 5$
     wrong: nine tenths of the cells; the outcomes that orthogonal noise predicts, in all cells"""
-    pairs = [
-        (codes if constant > 0 else predicted_phases(diagram.plan), diagram) for codes, diagram in study.proved.values()
-    ]
+    pairs = list(study.proved.values())
     decided = np.concatenate([codes.ravel() >= 0 for codes, _ in pairs])
     cells, draws = int(decided.sum()), pairs[0][1].draws
     others = np.concatenate([disagreements(*pair).reshape(-1, draws) for pair in pairs])  # (cells of all planes, draws)
     most = int(others.sum(1).max())
     part = Share.of(draws, most, 1 - DELTA, _NEW_LEVEL / cells, Resolution("exact", 0.0))
     pooled = mean_within(torch.as_tensor(others.sum(0) / cells), high=DELTA, level=_NEW_LEVEL)
-    least = 0.75 * abs(constant)
+    least = 0.75 * constant
     return Evidence(
         part.holds and pooled.holds and bool(decided.mean() >= least),
         f"fraction of cells >= {least:g}; in each another outcome with probability <= {DELTA:g}, and so in all together",

@@ -1,40 +1,44 @@
-r"""Errors from below, and errors near one half: bounds for any head, and what they say after two steps.
+r"""What page `15_error_from_both_sides` measures: errors from below and errors near one half, with bounds for any head, and what these
+say after two steps.
 
 Letters of the theory chapter "Two steps in finite dimension". $\omega = |\Pi p|$, $S = |\Pi v|$, and $\varrho_k$ is the correlation of
 $p\cdot\xi$ with $-\bar y_k\,v\cdot\xi$.
 """
 
 import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 
+from attnbook.single_head.deviations import at_dimension, drawn
 from attnbook.single_head.error_bound import log10_error_bound
-from attnbook.single_head.finite_dimension.bounds import Bounds
-from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores
 
+WEAK, LARGE = 0.1, 10.0  # SNR in units of (nd)^(-1/4); step size in units of the page's
+BOTH_SIDES = (0.5, 1.0, 2.0)  # SNR in the same units
+BELOW_ONE = (0.3, 0.6, 0.9)  # largest kappa_k of the draws
 _LOG10 = math.log(10.0)
 _ROOT = math.sqrt(2 * math.pi)
 
 
-def correlation(scores: FreshScores) -> torch.Tensor:
+def correlation(scores):
     """rho_k of p . xi and minus the scaled v . xi, (R, 2): its two columns are opposite numbers."""
     return -scores.along / torch.hypot(scores.along, scores.tau)
 
 
-def log10_floor_of_exponent(exponent: torch.Tensor, correlated: torch.Tensor | float) -> torch.Tensor:
+def log10_floor_of_exponent(exponent, correlated):
     r"""$\log_{10}\Phi\big(-(2\sqrt E + \sqrt{2(1-\varrho)/\pi})/\sqrt{1+\varrho}\big)$, where C15 says $e^{-E}$."""
     rho = torch.as_tensor(correlated, dtype=exponent.dtype)
     argument = (2 * exponent.sqrt() + torch.sqrt(2 * (1 - rho) / math.pi)) / torch.sqrt(1 + rho)
     return torch.special.log_ndtr(-argument) / _LOG10
 
 
-def log10_error_floor(scores: FreshScores) -> torch.Tensor:
+def log10_error_floor(scores):
     """The floor for a given head, (R, 2): its error is at least this; nan where V_k <= 0."""
     return log10_floor_of_exponent(-log10_error_bound(scores) * _LOG10, correlation(scores))
 
 
-def distance_from_half(scores: FreshScores) -> torch.Tensor:
+def distance_from_half(scores):
     r"""$|\mathrm{err}_k - \tfrac12|$ itself, (R, 2), where $1/2 - \mathrm{err}_k$ is too small for a difference of errors.
 
     $$ \Big|\int\varphi(z)\,\Big[\Phi\Big(\frac{c_kz + e^{P_k-\omega z}V_k}{\tau}\Big) - \Phi\Big(\frac{c_kz}\tau\Big)\Big]\,dz\Big| $$
@@ -53,18 +57,18 @@ def distance_from_half(scores: FreshScores) -> torch.Tensor:
     return (torch.exp(-(z**2) / 2) * inside).sum(0).abs() * 40 / (points - 1) / _ROOT
 
 
-def furthest_from_half(scores: FreshScores) -> torch.Tensor:
+def furthest_from_half(scores):
     r"""What $|\mathrm{err}_k - \tfrac12|$ is at most, (R, 2): $e^{P_k + \omega^2/2}|V_k|/(\sqrt{2\pi}\,\tau)$."""
     return torch.exp(scores.logit + scores.omega**2 / 2) * scores.value.abs() / (_ROOT * scores.tau)
 
 
-def _spread(law: SignalNoiseLaw, log_term: float) -> tuple[float, float]:
+def _spread(law, log_term):
     """sqrt d + sqrt n + sqrt(2u) and sqrt(d - 2) - sqrt n - sqrt(2u): most and least singular value of the noise."""
     row = math.sqrt(law.n) + math.sqrt(2 * log_term)
     return math.sqrt(law.d) + row, math.sqrt(law.d - 2) - row
 
 
-def weak_signal_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -> torch.Tensor:
+def weak_signal_distance(law, bounds, log_term):
     r"""Weak signal, two steps: if $\mathrm{SNR}^2\,||C_k| - |N_k|| \le 1-\varepsilon$, $|\mathrm{err}_k - \tfrac12|$ is at most (R, 2)
 
     $$ \Phi(-x/\hat\omega) + e^x\,\frac{2}{\sqrt{2\pi}}\,\frac{n_k\,\mathrm{SNR}^2\,d}{\sqrt n\,\sigma_{\min}}, \qquad
@@ -82,9 +86,7 @@ def weak_signal_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -
     return torch.where(weak.all(1, keepdim=True) & torch.tensor(least > 0), best, torch.inf)
 
 
-def weak_signal_ends(
-    law: SignalNoiseLaw, step_size: float, clean: torch.Tensor, noisy: torch.Tensor, *, strength: float = 1.0
-) -> tuple[torch.Tensor, torch.Tensor]:
+def weak_signal_ends(law, step_size, clean, noisy, *, strength=1.0):
     r"""log10 of what $\mathrm{err}_k$ is at least and at most after two steps, (R, 2), by `thm-weak-both-sides` at $T = 0.1$.
 
     `strength` multiplies the arguments of $\Phi$; 0 (an error of 1) where the theorem has no upper bound, -inf where no lower one.
@@ -97,15 +99,7 @@ def weak_signal_ends(
     return torch.log10(low), torch.log10(high)
 
 
-def weak_signal_most(
-    law: SignalNoiseLaw,
-    step_size: float,
-    clean: torch.Tensor,
-    noisy: torch.Tensor,
-    *,
-    size: float,
-    strength: float = 1.0,
-) -> torch.Tensor:
+def weak_signal_most(law, step_size, clean, noisy, *, size, strength=1.0):
     r"""log10 of what $\mathrm{err}_k$ is at most after two steps, (R, 2), by `thm-weak-all-kappa` at the best $T$ of a grid.
 
     size: $\varrho$; kappa is the larger $\kappa_k$ of a draw. inf where a hypothesis of the theorem fails.
@@ -129,7 +123,7 @@ def weak_signal_most(
     return torch.where(holds, torch.where(votes > 0, high, 0.0), torch.inf)
 
 
-def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) -> torch.Tensor:
+def large_step_distance(law, bounds, log_term):
     r"""After two steps with $b_k \ge a(1+\varepsilon)$ for both classes, $|\mathrm{err}_k - \tfrac12|$ is at most (R, 2)
 
     $$ \Phi(-\vartheta\hat p_k/\hat\omega) + e^{-(1-\vartheta)\hat p_k}\,
@@ -154,5 +148,49 @@ def large_step_distance(law: SignalNoiseLaw, bounds: Bounds, log_term: float) ->
     return torch.where(strong & (pull > 0), best, torch.inf)
 
 
-def _normal(x: torch.Tensor | float) -> torch.Tensor:
+def _normal(x):
     return torch.special.ndtr(torch.as_tensor(x, dtype=torch.float64))
+
+
+# --- what is measured ----------------------------------------------------------------------------------------------------------
+
+
+def error_study(law, step_size, *, draws=40, seed=0, delta=0.01):
+    """The page's draws with both floors of their error; weak signals in 100 times the dimensions, and a large step size."""
+    s, more = SimpleNamespace(delta=delta), 3 * draws // 2
+    s.page = drawn(law, step_size, draws, seed, delta)
+    scores = s.page.scores
+    alone = replace(scores, along=torch.zeros_like(scores.along), tau=torch.hypot(scores.along, scores.tau))
+    s.floor, s.floor_without_correlation = log10_error_floor(scores), log10_error_floor(alone)
+
+    # SNR = strength (nd)^(-1/4)
+    wide, s.wide_step = at_dimension(law, step_size, 100 * law.d)
+
+    def weak_law(strength):
+        return replace(wide, signal_norm=strength * (wide.n * wide.d) ** -0.25 * math.sqrt(wide.d))
+
+    laws = [weak_law(strength) for strength in BOTH_SIDES]
+    s.strongest = laws[-1]
+    s.both_sides = [drawn(own, s.wide_step, more, seed, delta) for own in laws]
+    weak = drawn(weak_law(WEAK), s.wide_step, draws, seed, delta)
+    s.weak = SimpleNamespace(
+        distance=distance_from_half(weak.scores),
+        furthest=furthest_from_half(weak.scores),
+        proved=weak_signal_distance(weak.sample.law, weak.bounds, weak.log_term),
+    )
+
+    # Per kappa of BELOW_ONE the theorem's rho and draws, SNR by their largest |C_k| - |N_k|, in its least dimension
+    clean, noisy = law.draw(seed, more).counts()
+    most, a, s.below_one = (clean - noisy).max().item(), step_size * law.d / (4 * law.n), []
+    for kappa in BELOW_ONE:
+        size = (1 - kappa) / 16 / max(1, a**2)
+        own, step = at_dimension(law, step_size, 2 * law.n * math.log(10 * law.n / delta) / size**2)
+        own = replace(own, signal_norm=math.sqrt(kappa / most * own.d))
+        s.below_one.append((size, drawn(own, step, more, seed, delta)))
+
+    large = drawn(law, LARGE * step_size, draws, seed, delta)
+    s.large = SimpleNamespace(
+        distance=distance_from_half(large.scores),
+        proved=large_step_distance(law, large.bounds, large.log_term),
+    )
+    return s

@@ -6,14 +6,15 @@ together with probability at least $1 - \delta/2$. Last axes: the class k, then 
 
 import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 
 from attnbook.single_head.error_bound import log10_error_bound
 from attnbook.single_head.mean_field import MeanField, mean_field
-from attnlib import checks
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores
+from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
+from attnlib.single_head.training import gradient_descent
 
 _KIND = torch.tensor([1.0, -1.0], dtype=torch.float64)  # zeta of clean and of flipped samples
 
@@ -42,14 +43,14 @@ class Bounds:
     p_norm: torch.Tensor  # (R, 2), |Pi p_2|: at least, at most
 
     @property
-    def flipped_room(self) -> torch.Tensor:
+    def flipped_room(self):
         """By how much the worst flipped sample's logit stays below log(t/V): (R, 2), inf where a class has none."""
         highest = (self.logit + self.logit_room)[..., 1]
         lowest = torch.log(self.noise_low[..., 1].clamp_min(1e-300) / (self.value + self.value_room).clamp_min(1e-300))
         return torch.where(self.noisy > 0, lowest - highest, torch.inf)
 
     @property
-    def certified(self) -> torch.Tensor:
+    def certified(self):
         """(R,): do the bounds alone say that every training label is fitted?"""
         present = torch.stack([self.clean, self.noisy], -1) > 0
         scores = (self.noise_low > 0) | ~present
@@ -57,38 +58,28 @@ class Bounds:
         return scores.all(2).all(1) & signal.all(1) & (self.flipped_room > 0).all(1)
 
     @property
-    def log10_error(self) -> torch.Tensor:
+    def log10_error(self):
         """C15 at the worst values: log10 of what the clean error is at most, (R, 2); nan where V_k may be negative."""
         return self._bound_at(-1, 1)
 
     @property
-    def log10_bound_low(self) -> torch.Tensor:
+    def log10_bound_low(self):
         """C15 at the best values, (R, 2): log10 of the least that the bound of C15 itself can be."""
         return self._bound_at(1, 0)
 
-    def _bound_at(self, side: int, norm: int) -> torch.Tensor:
+    def _bound_at(self, side, norm):
         value = self.value + side * self.value_room
         omega, tau = (x[:, norm, None].expand_as(value) for x in (self.p_norm, self.v_norm))
         scores = FreshScores(self.query + side * self.query_room, value, omega, torch.zeros_like(value), tau)
         return log10_error_bound(scores)
 
 
-def log_term(n: int, delta: float) -> float:
+def log_term(n, delta):
     """u = log(14 n / delta): 6n + 5 <= 7n events of probability e^-u (n >= 5) cost delta/2."""
     return math.log(14 * n / delta)
 
 
-@checks.checked
-def deviation_bounds(
-    law: SignalNoiseLaw,
-    step_size: float,
-    clean: torch.Tensor,
-    noisy: torch.Tensor,
-    *,
-    delta: float = 0.01,
-    triangle: bool = False,
-    cauchy_schwarz: bool = False,
-) -> Bounds:
+def deviation_bounds(law, step_size, clean, noisy, *, delta=0.01, triangle=False, cauchy_schwarz=False):
     """Bounds on two steps from zero, given the label counts.
 
     Args:
@@ -99,12 +90,7 @@ def deviation_bounds(
         triangle: for comparison, bound every sum over other samples by the sum of its absolute values, with the factor 1.1 of C2:
             the cross terms, the scores, and their mean square.
         cauchy_schwarz: for comparison, bound the cross terms alone by Cauchy and Schwarz with the mean square of the scores.
-
-    Raises ValueError for another law.
     """
-    if law.normalised_noise:
-        raise ValueError("law must have noise of variance 1; got normalised noise: use rho sqrt(d) and beta/d instead")
-    checks.probability("delta", delta, open_ends=True)
     field = mean_field(law, step_size, clean, noisy)
     n, d, u, a = law.n, law.d, log_term(law.n, delta), field.a
     unit = a * law.snr**2  # h: what one sample gives to its class's signal
@@ -127,10 +113,10 @@ def deviation_bounds(
     top_phi = phi + steep_phi * score
     top_psi = high * torch.maximum(*(x.abs() for x in preferences))
 
-    def size(weights: torch.Tensor) -> torch.Tensor:
+    def size(weights):
         return (counts * weights**2).sum((1, 2)).sqrt()
 
-    def cross(middle: torch.Tensor, top: torch.Tensor, steep: torch.Tensor) -> torch.Tensor:
+    def cross(middle, top, steep):
         if triangle:
             return (counts * top).sum((1, 2)) * overlap
         steepest = torch.where(counts > 0, steep, 0).amax((1, 2))
@@ -138,7 +124,7 @@ def deviation_bounds(
             return math.sqrt((1 + norm) / d) * (size(middle) * math.sqrt(2 * u) + steepest * math.sqrt(n) * rms * row)
         return size(top) * spectral * math.sqrt(2 * u) / d + steepest * (1 + norm) * row**2 / d
 
-    def spread(steep: torch.Tensor) -> torch.Tensor:  # of a sum over one class, by Cauchy and Schwarz
+    def spread(steep):  # of a sum over one class, by Cauchy and Schwarz
         return unit * rms * math.sqrt(n) * (counts * steep**2).sum(2).sqrt()
 
     cross_v, cross_p = cross(phi, top_phi, steep_phi), cross(psi, top_psi, steep_psi)
@@ -156,7 +142,7 @@ def deviation_bounds(
     )  # fmt: skip
 
 
-def smallest_certified_dimension(law: SignalNoiseLaw, step_size: float, *, delta: float = 0.01, **how: bool) -> float:
+def smallest_certified_dimension(law, step_size, *, delta=0.01, **how):
     """The least d at which the bounds certify two steps at expected label counts; n SNR^2 and beta d/n are those of `law`.
 
     how: `triangle` or `cauchy_schwarz` of `deviation_bounds`.
@@ -167,7 +153,7 @@ def smallest_certified_dimension(law: SignalNoiseLaw, step_size: float, *, delta
     clean, noisy = (1 - law.label_noise) * half, law.label_noise * half
     level, multiple = law.snr, step_size * law.d
 
-    def enough(d: int) -> bool:
+    def enough(d):
         own = SignalNoiseLaw(law.n, d, level * math.sqrt(d), law.label_noise)
         bounds = deviation_bounds(own, multiple / d, clean, noisy, delta=delta, **how)
         return bool(bounds.certified.item())
@@ -183,13 +169,66 @@ def smallest_certified_dimension(law: SignalNoiseLaw, step_size: float, *, delta
     return math.exp(high)
 
 
-def closed_form_constant(a: float, level: float) -> float:
-    r"""K of the theorem: all margins are within $K\sqrt{nu/d}$ of mean field, for n >= 16 and d >= 16 n u.
+# --- trained heads beside the bounds -------------------------------------------------------------------------------------------
 
-    a: beta d/4n; level: s = n SNR^2. A polynomial:
-    $K = a\max(as/4,\, 6.8 + 0.6a) + \tfrac34 a^2(1+s)[(s+2.3)\Lambda + 2.3\Gamma]$, $\Gamma = a(s+1.6)$, $\Lambda = a(1+\Gamma/2)$.
+
+def two_step_deviations(sample, step_size):
+    r"""What two steps from zero make of each draw, from the Gram matrix of the noise: no vectors, no training loop.
+
+    Letters of the theory chapter, (R, n) but for value and query, (R, 2), and the two norms, (R,). Cross terms leave out j = i and are
+    divided by d: `cross_v` is $y_i\sum_j(1+2g_j)y_j\,\xi_j\cdot\xi_i$, `cross_p` $\sum_jg_j\gamma_j\,\xi_j\cdot\xi_i$; in `frozen_v` every
+    weight has its mean-field value.
     """
-    gamma = a * (level + 1.6)
-    steep = a * (1 + gamma / 2)
-    moved = (level + 2.3) * steep + 2.3 * gamma
-    return a * max(a * level / 4, 6.8 + 0.6 * a) + 0.75 * a**2 * (1 + level) * moved
+    law, labels, classes = sample.law, sample.labels, sample.signal_class
+    noise = sample.noise_tokens()[:, :, 0]
+    gram = noise @ noise.mT / law.d
+    own = torch.diagonal(gram, dim1=1, dim2=2)
+    apart = gram - torch.diag_embed(own)
+    clean, noisy = sample.counts()
+    a = step_size * law.d / (4 * law.n)
+    unit = a * law.snr**2
+    kind = labels * sample.true_labels
+    pull = kind * unit * (clean - noisy).gather(1, classes)
+
+    def across(weights):
+        return torch.einsum("rij,rj->ri", apart, weights)
+
+    score = own - 1 + labels * across(labels)
+    slopes = torch.sigmoid(-(pull + a * (1 + score)) / 2)
+    phi, psi = 1 + 2 * slopes, slopes * (pull - a * (1 + score))
+    frozen = 1 + 2 * torch.sigmoid(-(pull + a) / 2)
+    cross_v, cross_p = labels * across(labels * phi), across(psi)
+    member = torch.stack([classes == 0, classes == 1], 1).to(gram.dtype)
+    value, query = (unit * torch.einsum("rki,ri->rk", member, x) for x in (kind * phi, psi))
+    t, logit = a * (phi * own + cross_v), query.gather(1, classes) + a * (psi * own + cross_p)
+    weight = torch.sigmoid(logit)
+
+    def length(weights):
+        return a / law.d**0.5 * torch.einsum("ri,rij,rj->r", weights, gram, weights).sqrt()
+
+    return SimpleNamespace(
+        norm=own - 1, score=score, cross_v=cross_v, cross_p=cross_p, frozen_v=labels * across(labels * frozen), slopes=slopes,
+        value=value, query=query, noise=t, logit=logit, margins=kind * weight * value.gather(1, classes) + (1 - weight) * t,
+        v_norm=length(labels * phi), p_norm=length(psi),
+    )  # fmt: skip
+
+
+def at_dimension(law, step_size, d, *, n=None):
+    """The same n SNR^2, beta d/n and label noise in d dimensions (rounded up), with n samples: law and step size."""
+    whole, size = math.ceil(d), law.n if n is None else n
+    norm = law.snr * math.sqrt(law.n / size) * math.sqrt(whole)
+    return SignalNoiseLaw(size, whole, norm, law.label_noise), step_size * law.d / law.n * size / whole
+
+
+def drawn(law, step_size, draws, seed, delta):
+    """R training sets after two steps of training: `found`, the scores of fresh data and the exact `log10_error` (R, 2); beside them the
+    bounds for their label counts."""
+    sample = law.draw(seed, draws)
+    path = gradient_descent(sample, step_size, 2, record=[2])
+    scores = scores_of_fresh_data(path.v[-1], path.p[-1], sample)
+    return SimpleNamespace(
+        sample=sample, step_size=step_size, delta=delta, log_term=log_term(law.n, delta), scores=scores,
+        bounds=deviation_bounds(law, step_size, *sample.counts(), delta=delta),
+        found=two_step_deviations(sample, step_size),
+        log10_error=log10_error_of_scores(scores, per_class=True),
+    )  # fmt: skip
