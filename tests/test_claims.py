@@ -131,9 +131,7 @@ def test_nan_refuses_the_judges_of_the_book():
         assert (seen.holds, f"{missing} values are no number" in seen.measured) == (False, True)
     columns = {"clean_fitted": 1.0, "noisy_fitted": 0.0, "error": 1e-9, "fresh_attention": 0.5}
     found = SimpleNamespace(**{name: np.full((20, 5), value) for name, value in columns.items()})
-    study = SimpleNamespace(
-        clock={"d": SimpleNamespace(found=found)}, centre=SimpleNamespace(law=SimpleNamespace(tokens=5))
-    )
+    study = SimpleNamespace(at_half=found)
     assert time_laws["TS36"].seen(study).holds
     found.error[:12] = math.nan
     refused = time_laws["TS36"].seen(study)

@@ -50,7 +50,7 @@ BREACHES = {
     "attnlib/token_selection/gram.py": ("attnlib.in_context.law", "parts do not import each other"),
     "book/bookkit/results.py": ("attnlib.checks", "bookkit knows no book"),
     "book/attnbook/single_head/phase.py": ("attnbook.open_questions.optimisers.signs", "parts of the book stand"),
-    "book/attnbook/token_selection/setting/study.py": ("attnbook.token_selection.time_laws.clock", "folders of pages"),
+    "book/attnbook/token_selection/setting/study.py": ("attnbook.token_selection.time_laws.study", "folders of pages"),
 }
 
 

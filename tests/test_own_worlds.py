@@ -57,8 +57,9 @@ from attnbook.token_selection.heat_map import claims as heat
 from attnbook.token_selection.mean_field import FLIPPED
 from attnbook.token_selection.real_data import claims as real
 from attnbook.token_selection.real_data.sets_claims import CLAIMS as SETS
+from attnbook.token_selection.the_delay.claims import CLAIMS as DELAY
+from attnbook.token_selection.the_delay.study import SHARP
 from attnbook.token_selection.time_laws import claims as clock
-from attnbook.token_selection.time_laws.limits import SHARP
 from attnlib.in_context.law import RegressionLaw
 from attnlib.single_head.law import SignalNoiseLaw
 
@@ -287,38 +288,33 @@ def _(world, patch):
 def _(power, patch):
     patch(clock, "first_half_constant", lambda law: 1.0)
     values = np.array([0.25, 0.5, 1.0, 2.0])
-    found = Study(settings=[Study(law=None)] * 4, tau=values[:, None] ** -power * near(1.0).numpy())
+    tau = values[:, None] ** -power * near(1.0).numpy()
     powers = {"step_size": -power, "signal_norm": -2 * power, "weight_scale": -power}
     axes = {name: Study(exponents=near(each)) for name, each in powers.items()}
-    return Study(clock=axes | {"head_scale": Study(values=values, found=found)})
+    return Study(clock=axes | {"head_scale": Study(values=values, settings=[Study(law=None)] * 4, tau=tau)})
 
 
-@case(clock.CLAIMS["TS35"], (1.0, 50.0), (50.0, 1.0))
+@case(clock.CLAIMS["TS35"], (1.0, 50.0))
 def _(units, patch):
-    """Two settings whose units are 1 and 50 steps: of one product, or of one number of steps."""
-    patch(clock, "clock_unit", lambda setting: setting)
-    patch(clock, "_predicted_half", lambda setting: setting)
-    tau = np.outer(units if units[0] == 1 else (1.0, 1.0), near(1.0).numpy())
-    return Study(clock={"d": Study(found=Study(settings=(1.0, 50.0), tau=tau))})
+    """Two settings whose units are 1 and 50 steps, of one product."""
+    units, one = np.array(units), np.ones(2)
+    steps, products = (np.outer(each, near(1.0).numpy()) for each in (units, one))
+    return Study(steps=steps, products=products, predicted_steps=units, predicted_products=one)
 
 
-@case(clock.CLAIMS["TS35b"], sum, max)
-def _(joined, patch):
-    scales = [(1.0, ratio) for ratio in (0.25, 1.0, 4.0, 16.0)]
-    settings = [Study(start=Study(weight_scale=one, prompt_scale=other)) for one, other in scales]
-    tau = np.outer([1 / joined(pair) for pair in scales], near(1.0).numpy())
-    return Study(clock={"prompt_scale": Study(found=Study(settings=settings, tau=tau))})
+@case(clock.CLAIMS["TS35b"], [(1.0, ratio) for ratio in (0.25, 1.0, 4.0, 16.0)])
+def _(scales, patch):
+    in_sum, in_maximum = (np.outer([f(x) / sum(x) for x in scales], near(1.0).numpy()) for f in (sum, max))
+    return Study(in_sum=in_sum, in_maximum=in_maximum)
 
 
-@case(clock.CLAIMS["TS36"], (1.0, 0.0, 0.5), (1.0, 0.0, 0.2), (0.0, 1.0, 0.5))
+@case(clock.CLAIMS["TS36"], {"clean_fitted": 1.0, "noisy_fitted": 0.0, "error": 1e-7, "uniform_attention": 0.2})
 def _(state, patch):
-    values = dict(zip(("clean_fitted", "noisy_fitted", "fresh_attention"), state, strict=True)) | {"error": 1e-7}
-    found = Study(**{name: np.outer(np.full(3, value), near(1.0) if name == "fresh_attention" else np.ones(DRAWS))
-                     for name, value in values.items()})  # fmt: skip
-    return Study(clock={"d": Study(found=found)}, centre=Study(law=Study(tokens=5)))
+    known = {name: np.full((3, DRAWS), value) for name, value in state.items()}
+    return Study(at_half=Study(**known, fresh_attention=np.outer(np.full(3, 0.5), near(1.0))))
 
 
-@case(clock.CLAIMS["TS38"], (1.0, 1.4), (1.4, 1.0))
+@case(DELAY["TS38"], (1.0, 1.4))
 def _(powers, patch):
     strength = np.array(SHARP)
     sharp, delays = (

@@ -20,7 +20,7 @@ from attnbook.certified.printed import moved, rounds_to
 from attnbook.single_head.deviations import deviation_bounds
 from attnbook.single_head.label_counts import possible_counts
 from attnbook.token_selection import theory
-from attnbook.token_selection.time_laws.limits import critical_discrimination
+from attnbook.token_selection.the_delay.limits import critical_discrimination
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.token_selection.law import TokenLaw
 

@@ -17,7 +17,7 @@ from attnbook.token_selection.fresh_selection import fresh_attention, fresh_thre
 from attnbook.token_selection.heat_map.figure import PHASE_COLOURS
 from attnbook.token_selection.heat_map.study import PHASES
 from attnbook.token_selection.mean_field import FLIPPED, flipped_share, mean_field
-from attnbook.token_selection.time_laws.delay import course
+from attnbook.token_selection.the_delay.study import course
 from attnlib.token_selection.law import TokenLaw
 from tests.explorers.node import ROOT, evaluate
 

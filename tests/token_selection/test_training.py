@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from attnbook.token_selection import horizon
+from attnbook.token_selection.horizon import train_flow
 from attnbook.token_selection.setting.descent import gradient_descent
-from attnbook.token_selection.time_laws import horizon
-from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib.token_selection.gram import Gram, draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Start, TokenLaw
 from attnlib.token_selection.model import forces, gradients, loss, outputs
@@ -194,7 +194,6 @@ test_refusals = refusing(
     (Recursion, (GRAM,), {"trained": "W"}),
     (lambda: Recursion(GRAM, trained="p").run((0.1,), (1,)), 'trained must be "both" here; got .p.'),
     (train, (GRAM, 0.1, 5), {"gram": torch.zeros(3)}),
-    (train_flow, {"gram": GRAM, "steps": 5}, {"steps": 0, "largest_move": 0}),
     (lambda: gradients(LAW.draw(0).tokens[0], GRAM.labels.observed[0], LAW.head(), *shapes(-1)), "prompt must have shape"),
 )  # fmt: skip
 

@@ -13,9 +13,9 @@ import torch
 
 from attnbook.explorers.packing import RESOLUTION, pack
 from attnbook.token_selection.heat_map.study import PHASES, phases
+from attnbook.token_selection.horizon import train_flow
+from attnbook.token_selection.the_delay.study import along_time, read_beside, selection_times
 from attnbook.token_selection.theory import uniform_attention_accuracy
-from attnbook.token_selection.time_laws.delay import along_time, read_beside, selection_times
-from attnbook.token_selection.time_laws.horizon import train_flow
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
@@ -29,7 +29,7 @@ CURVES = (
     *(f"{kind} {role}" for kind in KINDS for role in ROLES), "clean fitted", "noisy fitted", "fresh accuracy", "fresh loss",
 )  # fmt: skip
 _N, _TOKENS, _RUNS, _SEED, _COUNT = 20, 8, 5, 0, 4000
-_EVERY, _STEPS = 4, 20_000  # as `delay.course`; the flow ends long before
+_EVERY, _STEPS = 4, 20_000  # as `the_delay.study.course`; the flow ends long before
 _SHOWN = 4  # clean samples of the first training set that are kept one by one, and at most so many flipped ones
 
 

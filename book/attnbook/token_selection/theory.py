@@ -9,6 +9,8 @@ $\sigma_w^2d$, `prompt_scale` $\sigma_p^2d$. Derivations: the theory chapter of 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,6 +35,18 @@ def n_snr_squared(law: TokenLaw) -> float:
 def n_d_snr_fourth(law: TokenLaw) -> float:
     r"""$n\,d\,\mathrm{SNR}^4$: up to constants, the squared ratio of signal score to noise score of a fresh sample. Source: derived."""
     return law.n * law.d * law.snr**4
+
+
+def laws_of_strength(law: TokenLaw, strengths: Sequence[float]) -> list[TokenLaw]:
+    """`law` in the dimensions that make 1 / (n SNR^2) each of `strengths` (rounded to a whole d)."""
+    return [replace(law, d=round(s * law.n * (law.signal_norm / law.noise_std) ** 2)) for s in strengths]
+
+
+def exponents(values: Sequence[float], tau: Floats) -> Floats:
+    """(R,): slope of log tau (K, R) on log value (K,) in every run, by least squares; a run with a nan gets a nan."""
+    x, y = np.log(np.asarray(values, dtype=np.float64)), np.log(tau)
+    centred = x - x.mean()
+    return centred @ y / (centred @ centred)
 
 
 def loss_floor(law: TokenLaw) -> float:

@@ -1,160 +1,191 @@
-r"""What the claims about time look at: one function that trains and collects."""
+r"""The first time scale, and the time to fit every label.
+
+$\tau_{1/2}$ is the first step at which the mean attention of the clean training samples on $x_1$ reaches $\tfrac12$, interpolated
+linearly between steps. The theorem (arXiv 2409.17625, poster, part 1) gives its order in units of
+
+$$ \frac{1}{\alpha\,|\nu|\,|\mu|^3\,d\,\max\{\sigma_w^2,\sigma_p^2\}}. $$
+
+$t_{\rm fit}$ is the time of gradient flow (the sum of the step sizes) at which every observed label is fitted.
+"""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from attnbook.token_selection.time_laws.clock import HalfTimes, Setting, clock_unit, exponents, half_times, star
-from attnbook.token_selection.time_laws.delay import (
-    Course,
-    Delays,
-    course,
-    delay_times,
-    fit_times,
-    laws_of_strength,
-)
-from attnbook.token_selection.time_laws.late import LateGaps, late_gaps
-from attnbook.token_selection.time_laws.limits import SHARP, critical_discrimination, discrimination_at, laws_at
-from attnbook.token_selection.time_laws.rate import mean_field_distance
-from attnlib import checks
+from attnbook.token_selection.horizon import fittable, train_flow
+from attnbook.token_selection.theory import exponents, first_half_time, laws_of_strength, not_overfitting_clock
+from attnlib.randomness import stream
+from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
+from attnlib.token_selection.model import outputs
+from attnlib.token_selection.population import population
+from attnlib.token_selection.training import Recursion
 
-STRENGTHS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # 1 / (n SNR^2) of the delay
-THETA = 4.0  # time at which training p alone is compared with the orthogonal-noise prediction
+BESIDE = ("prompt_scale", "head_scale")  # axes along which the unit of time is not the theorem's alone
 _FACTORS = (0.5, 1.0, 2.0, 4.0)
 _FIT_RUNS = 12  # training sets behind the time to fit every label: it hangs on the last label, and varies
 
 
 @dataclass(frozen=True)
-class Axis:
-    """Half times along one axis of settings, everything else fixed."""
+class Setting:
+    """One experiment: a law, a start and a constant step size alpha > 0."""
 
-    values: np.ndarray  # (K,)
-    found: HalfTimes
-
-    @property
-    def exponents(self) -> torch.Tensor:
-        """(R,): slope of log tau on log value."""
-        return torch.as_tensor(exponents(self.values, self.found.tau))
+    law: TokenLaw
+    start: Start
+    step_size: float
 
 
-@dataclass(frozen=True)
-class ClockStudy:
-    """What the claims about the first time scale look at."""
-
-    centre: Setting  # of the first time scale
-    clock: dict[str, Axis]  # by name; "prompt_scale" starts at p_0 != 0, the others at p_0 = 0
-    fit_dimensions: np.ndarray  # (K,) d
-    fit_times: np.ndarray  # (K, 12 or more), labels fitted; inf where a label cannot be
+def clock_unit(setting):
+    """The theorem's unit of time, in steps: `not_overfitting_clock` of the setting."""
+    scales = {"weight_scale": setting.start.weight_scale, "prompt_scale": setting.start.prompt_scale}
+    return not_overfitting_clock(setting.law, setting.step_size, **scales)
 
 
-@dataclass(frozen=True)
-class DelayStudy:
-    """What the claims about the delay look at."""
-
-    delays: Delays
-    sharp: tuple[Delays, ...]  # at SHARP and one large n d SNR^4: the page's law first, then other label noise and T
-    blurred: Delays  # at SHARP and a small n d SNR^4
-    late: LateGaps  # training p alone, far beyond memorisation
-    apart: torch.Tensor  # (R, laws): largest distance of a score of training p alone from the orthogonal-noise prediction, at theta = THETA
-    apart_laws: tuple[TokenLaw, ...]  # n SNR^2 = 1/2, d a factor 4 apart
-    never: Course  # strength 8, discrimination 0.6 of the critical one
-    growing: Course  # the benign side at strength 2
-    harmed: Course  # a weak signal
+def predicted_half(setting):
+    """Steps until clean attention on x_1 is 1/2 by the orthogonal-noise prediction, from p_0 = 0."""
+    return first_half_time(setting.law, setting.step_size, weight_scale=setting.start.weight_scale)
 
 
-@dataclass(frozen=True)
-class TimeStudy(DelayStudy, ClockStudy):
-    """Both."""
+# --- half times ----------------------------------------------------------------------------------------------------------------
 
 
-def clock_study(centre: Setting, fit_norm: float, *, runs: int = 5, seed: int = 0) -> ClockStudy:
-    """Train and collect.
+def half_times(settings, *, runs, seed, limit, count=2000):
+    """Train K settings until the mean clean attention on x_1 is 1/2 in all R runs, at most `limit` steps; settings share the streams.
 
-    Args:
-        centre: of the first time scale, with a strong signal.
-        fit_norm: signal norm of the laws whose labels are all fitted early; 1 / (n SNR^2) is 1, 4 and 16 there.
-        runs: training sets per law, >= 2.
-
-    Raises ValueError for a bad argument before any work.
+    tau (K, R) in steps and in_units, those of the theorem; clean_fitted, noisy_fitted (shares), error, fresh_attention (mean on x_1),
+    (K, R), are those of the first step past it, on `count` fresh points; nan where a run did not get there. attention_clean and
+    attention_noisy (S, K, R) on x_1 at step 0, 1, ... until the setting's runs got there.
     """
-    checks.whole_number("runs", runs, at_least=2)
-    weak = replace(centre.law, signal_norm=checks.positive_number("fit_norm", fit_norm))
-    dims = np.array([laws_of_strength(weak, [1.0])[0].d * k for k in (1, 4, 16)])
-    times = fit_times([replace(weak, d=int(d)) for d in dims], runs=max(runs, _FIT_RUNS), seed=seed)
-    return ClockStudy(centre, _clock(centre, runs, seed), dims, times)
-
-
-def delay_study(weak: TokenLaw, *, runs: int = 5, seed: int = 0) -> DelayStudy:
-    """Train and collect.
-
-    Args:
-        weak: law of the delay; its d is replaced by those that follow from STRENGTHS. Where n d SNR^4 is held, it is
-            (8 |mu| / sigma)^2, and (|mu| / 2 sigma)^2.
-        runs: training sets per law, >= 2.
-
-    Raises ValueError for a bad argument before any work.
-    """
-    checks.whole_number("runs", runs, at_least=2)
-    common = {"runs": runs, "seed": seed}
-    laws = laws_of_strength(weak, STRENGTHS)
-    harmful = replace(weak, signal_norm=4.0, d=2000)
-    others = [weak, *(replace(weak, label_noise=eta) for eta in (0.0, 0.3))]
-    others.append(replace(weak, tokens=max(4, weak.same_class_tokens + 2)))
-    strength = (weak.signal_norm / weak.noise_std) ** 2
-    critical = strength * (0.6 * critical_discrimination(weak) / discrimination_at(weak, strength)) ** 2
-    apart = laws_of_strength(weak, [2.0])[0]
-    apart_laws = tuple(replace(apart, d=4**k * apart.d, signal_norm=2**k * weak.signal_norm) for k in range(4))
-    return DelayStudy(
-        delay_times(laws, **common),
-        tuple(delay_times(laws_at(law, SHARP, 64 * strength), **common) for law in others),
-        delay_times(laws_at(weak, SHARP, strength / 4), **common),
-        late_gaps(laws_at(weak, (2.0,), 64 * strength)[0], 20.0, **common),
-        torch.stack([mean_field_distance(law, THETA, **common) for law in apart_laws], 1), apart_laws,
-        course(laws_at(weak, (8.0,), critical)[0], np.geomspace(0.01, 1e40, 22), **common),
-        course(laws[STRENGTHS.index(2.0)], np.geomspace(0.01, 1e9, 34), **common),
-        course(harmful, np.geomspace(0.01, 1e6, 25), count=8000, **common),
-    )  # fmt: skip
-
-
-def _clock(centre: Setting, runs: int, seed: int) -> dict[str, Axis]:
-    """Each axis of the first time scale; limits are ten times what the centre needs, scaled along with the theorem's unit."""
-    around = np.array(_FACTORS)
-    axes = star(
-        centre,
-        step_size=list(centre.step_size * around),
-        signal_norm=list(centre.law.signal_norm * around),
-        weight_scale=list(centre.start.weight_scale * around),
-        d=[int(centre.law.d * f) for f in (0.5, 1, 2, 4, 8)],
-        head_scale=[centre.law.head_scale * f for f in (0.25, 0.5, 1, 2)],
+    parts = [_until_half(draw_gram(s.law, seed, runs, start=s.start), s.step_size, limit, count) for s in settings]
+    longest = max(len(history) for _, history in parts)
+    padded = [np.pad(h, ((0, longest - len(h)), (0, 0), (0, 0)), constant_values=np.nan) for _, h in parts]
+    found = SimpleNamespace(
+        settings=settings, **{name: np.stack([state[name] for state, _ in parts]) for name in parts[0][0]}
     )
+    found.in_units = found.tau / np.array([[clock_unit(s)] for s in settings])
+    found.attention_clean, found.attention_noisy = np.moveaxis(np.stack(padded, axis=2), 1, 0)
+    return found
+
+
+def _until_half(gram, step_size, limit, count):
+    """The state of each run at its first step past one half, each (R,), and attention of both kinds on x_1, (S, 2, R)."""
+    state, labels, history = Recursion(gram), gram.labels, []
+    names = ("tau", "clean_fitted", "noisy_fitted", "error", "fresh_attention")
+    found = {name: np.full(gram.runs, np.nan) for name in names}
+    for step in range(limit + 1):
+        on_first = torch.softmax(state.scores, -1)[..., 0]
+        history.append(torch.stack([labels.mean_over(kind, on_first) for kind in ("clean", "noisy")]).numpy())
+        new = np.flatnonzero((history[-1][0] >= 0.5) & np.isnan(found["tau"]))
+        if len(new):
+            fitted = (outputs(state.scores, gram.head_scores) * labels.observed > 0).double()
+            clean, noisy = (labels.mean_over(kind, fitted) for kind in ("clean", "noisy"))
+            norms = state.direction_norm_squared
+            for r in new:
+                before, now = history[max(step - 1, 0)][0][r], history[-1][0][r]
+                crossing = step if now == before else step - (now - 0.5) / (now - before)
+                rng = stream(gram.seed, "test", gram.first_run + int(r))
+                fresh = population(gram.law, state.direction_on_signals[r], norms[r], count=count, rng=rng)
+                at = crossing, clean[r].item(), noisy[r].item(), fresh.error.item(), fresh.attention[0].item()
+                for name, value in zip(names, at, strict=True):
+                    found[name][r] = value
+        if np.isfinite(found["tau"]).all() or step == limit:
+            break
+        state.advance(step_size)
+    return found, np.stack(history)
+
+
+def star(centre, **values):
+    """Settings that leave `centre` along one axis at a time, by axis: `step_size`, a field of the law, or one of the start."""
+    axes = {}
+    for name, points in values.items():
+        if name == "step_size":
+            axes[name] = [replace(centre, step_size=x) for x in points]
+        elif hasattr(centre.law, name):
+            axes[name] = [replace(centre, law=replace(centre.law, **{name: x})) for x in points]
+        else:
+            axes[name] = [replace(centre, start=replace(centre.start, **{name: x})) for x in points]
+    return axes
+
+
+def _clock(centre, runs, seed):
+    """Half times along each axis, with its `values` (K,) and the `exponents` (R,) of tau in them.
+
+    Limits are ten times what the centre needs, scaled along with the theorem's unit.
+    """
+    around = np.array(_FACTORS)
     scales = centre.start.weight_scale * around
-    fixed = [
+    values = {
+        "step_size": list(centre.step_size * around),
+        "signal_norm": list(centre.law.signal_norm * around),
+        "weight_scale": list(scales),
+        "d": [int(centre.law.d * f) for f in (0.5, 1, 2, 4, 8)],
+        "head_scale": [centre.law.head_scale * f for f in (0.25, 0.5, 1, 2)],
+    }
+    axes = star(centre, **values)
+    axes["d at fixed variance"] = [
         replace(s, start=replace(s.start, weight_scale=float(scale)))
         for s, scale in zip(axes["d"], scales, strict=False)
     ]
+    values["d at fixed variance"] = values["d"][: len(scales)]
     # A Gaussian p_0 starts scores of size SNR sqrt(sigma_w^2 d sigma_p^2 d) sqrt(d): small scales keep them small.
     strong = replace(centre.law, d=4 * centre.law.d, signal_norm=2 * centre.law.signal_norm)
+    values["prompt_scale"] = [0.02 * f for f in (0.25, 1.0, 4.0, 16.0)]
     small = Setting(strong, Start(weight_scale=0.02), centre.step_size * 6)
-    values = {
-        "step_size": [s.step_size for s in axes["step_size"]],
-        "signal_norm": [s.law.signal_norm for s in axes["signal_norm"]],
-        "weight_scale": [s.start.weight_scale for s in axes["weight_scale"]],
-        "d": [s.law.d for s in axes["d"]],
-        "head_scale": [s.law.head_scale for s in axes["head_scale"]],
-        "d at fixed variance": [s.law.d for s in fixed],
-        "prompt_scale": [0.02 * f for f in (0.25, 1.0, 4.0, 16.0)],
-    }
-    axes["d at fixed variance"] = fixed
-    axes["prompt_scale"] = star(small, prompt_scale=values["prompt_scale"])["prompt_scale"]
-    return {
-        name: Axis(np.array(points), half_times(axes[name], runs=runs, seed=seed, limit=_limit(axes[name])))
-        for name, points in values.items()
-    }
+    axes |= star(small, prompt_scale=values["prompt_scale"])
+    clock = {}
+    for name, settings in axes.items():
+        limit = math.ceil(1500 * max(clock_unit(s) for s in settings))
+        clock[name] = found = half_times(settings, runs=runs, seed=seed, limit=limit)
+        found.values = np.array(values[name])
+        found.exponents = torch.as_tensor(exponents(found.values, found.tau))
+    return clock
 
 
-def _limit(settings: Sequence[Setting]) -> int:
-    return math.ceil(1500 * max(clock_unit(s) for s in settings))
+# --- time to fit every label ---------------------------------------------------------------------------------------------------
+
+
+def fit_times(laws, *, runs, seed, steps=2000):
+    """(K, R): time of the flow at which every observed label is fitted for the first time; inf for a training set with a label that no
+    attention fits, nan after `steps` steps without."""
+    times = []
+    for law in laws:
+        gram = draw_gram(law, seed, runs)
+        hopeless = ~fittable(gram)
+
+        def done(state, gram=gram, hopeless=hopeless):
+            return hopeless | (outputs(state.scores, gram.head_scores) * gram.labels.observed > 0).all(-1)
+
+        path = train_flow(gram, steps=steps, done=done)
+        at = path.trajectory.time.gather(0, path.done.clamp(min=0).unsqueeze(0))[0]
+        times.append(at.masked_fill(path.done < 0, math.nan).masked_fill(hopeless, math.inf).numpy())
+    return np.stack(times)
+
+
+def clock_study(centre, fit_norm, *, runs=5, seed=0):
+    """What the page measures.
+
+    clock: half times by axis; "prompt_scale" starts at p_0 != 0, the others at p_0 = 0. steps and products (K, R): tau of all settings
+    with p_0 = 0 and |nu||mu| = 1, in steps and in the theorem's unit; predicted_steps, predicted_products (K,). at_half: the state
+    there, and uniform attention. in_sum, in_maximum (4, R): tau in units of the sum and of the maximum of both variances, along
+    prompt_scale. fit_times (3, 12 or more): see `fit_times`, at signal norm `fit_norm` where 1 / (n SNR^2) is 1, 4 and 16.
+    """
+    s = SimpleNamespace(centre=centre, clock=_clock(centre, runs, seed))
+    found = [axis for name, axis in s.clock.items() if name not in BESIDE]
+    settings = [setting for f in found for setting in f.settings]
+    units = np.array([clock_unit(setting) for setting in settings])
+    s.steps, s.predicted_steps = np.concatenate([f.tau for f in found]), np.array(list(map(predicted_half, settings)))
+    s.products, s.predicted_products = s.steps / units[:, None], s.predicted_steps / units
+    names = ("clean_fitted", "noisy_fitted", "error", "fresh_attention")
+    s.at_half = SimpleNamespace(**{name: np.concatenate([getattr(f, name) for f in found]) for name in names})
+    s.at_half.uniform_attention = np.full_like(s.steps, 1 / centre.law.tokens)
+    prompt = s.clock["prompt_scale"]
+    scales = np.array([(each.start.weight_scale, each.start.prompt_scale) for each in prompt.settings])
+    s.in_sum, s.in_maximum = (prompt.tau * scale[:, None] for scale in (scales.sum(1), scales.max(1)))
+    weak = replace(centre.law, signal_norm=fit_norm)
+    s.fit_dimensions = np.array([laws_of_strength(weak, [1.0])[0].d * k for k in (1, 4, 16)])
+    fit_laws = [replace(weak, d=int(d)) for d in s.fit_dimensions]
+    s.fit_times = fit_times(fit_laws, runs=max(runs, _FIT_RUNS), seed=seed)
+    return s
