@@ -10,22 +10,22 @@ independent, and an interval must come from runs, not from cells.
 
 import hashlib
 import math
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
-from attnbook.files import read_arrays, require_writable, rising, write_arrays
+from attnbook.files import read_arrays, require_writable, write_arrays
 from attnbook.stored import seal, sealed
-from attnlib import checks
+from attnbook.token_selection.mean_field import CLEAN, FLIPPED, mean_field
+from attnbook.token_selection.theory import fresh_attention
 from attnlib.extras import progress_bar
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram, join
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.population import population
-from attnlib.token_selection.training import checked_steps, train
+from attnlib.token_selection.training import train
 from bookkit.parser import answered
 
 PHASES = ("does not overfit", "harmful", "selection still to come", "benign")
@@ -73,58 +73,29 @@ class HeatPlan:
         return digest.hexdigest()
 
 
-def heat_plan(
-    signal_norms: Sequence[float], dims: Sequence[int], *, law: TokenLaw, step_size: float, steps: int, runs: int = 5, seed: int = 0,
-    start: Start | None = None, count: int = 4000,
-) -> HeatPlan:  # fmt: skip
-    """Check and complete a plan. `law` gives n, T and the rest; its own d and signal_norm are not used.
-
-    Raises ValueError for an empty axis or one that does not rise, dimensions below 3, runs < 1, an odd count, and for whatever
-    `TokenLaw` and `train` refuse, all before any work.
+def heat_plan(signal_norms, dims, *, law, step_size, steps, runs=5, seed=0, start=None, count=4000) -> HeatPlan:
+    """A plan of rising axes. `law` gives n, T and the rest; its own d and signal_norm are not used.
 
     >>> plan = heat_plan([5, 20], [250, 2000], law=TokenLaw(20, 3, 8, 1.0), step_size=0.005, steps=1000)
     >>> plan.shape, plan.cell(1, 0).d
     ((2, 2, 5), 2000)
     """
-    norms, sizes = rising("signal_norms", signal_norms, at_least=1), rising("dims", dims, at_least=1)
-    if (sizes != np.rint(sizes)).any() or sizes[0] < 3:
-        raise ValueError(f"dims must be whole numbers >= 3; got {sizes.tolist()}: use numpy.rint, or drop the smallest")
-    if norms[0] <= 0:
-        raise ValueError(f"signal_norms must be > 0; got {norms.tolist()}")
-    if not isinstance(law, TokenLaw):
-        raise ValueError(f"law must be a TokenLaw; got {type(law).__name__}")
-    checked_steps(step_size, steps)
-    if checks.whole_number("count", count, at_least=4) % 2:
-        raise ValueError(f"count must be even, half of each class; got {count}: use {count + 1}")
-    return HeatPlan(
-        replace(law, d=3, signal_norm=1.0), norms, sizes.astype(np.int64), Start() if start is None else start, float(step_size),
-        int(steps), checks.whole_number("runs", runs, at_least=1), checks.whole_number("seed", seed, at_least=0), int(count),
-    )  # fmt: skip
+    norms, sizes = np.asarray(signal_norms, dtype=np.float64), np.asarray(dims).astype(np.int64)
+    law, start = replace(law, d=3, signal_norm=1.0), Start() if start is None else start
+    return HeatPlan(law, norms, sizes, start, step_size, steps, runs, seed, count)
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """A plan and its outcome: arrays (rows, columns, runs); `attention` has one more axis, the tokens. Accuracies are shares."""
+class HeatMap(SimpleNamespace):
+    """A plan and its outcome, arrays (rows, columns, runs); accuracies are shares.
 
-    plan: HeatPlan
-    train_loss: np.ndarray
-    clean_fitted: np.ndarray  # training accuracy on clean samples
-    noisy_fitted: np.ndarray  # on flipped ones, against their observed labels; nan without any
-    attention_clean: np.ndarray  # mean training attention on x_1 of clean samples
-    attention_noisy: np.ndarray
-    loss: np.ndarray  # on fresh data, with its standard error
-    loss_se: np.ndarray
-    error: np.ndarray
-    error_se: np.ndarray
-    attention: np.ndarray  # (rows, columns, runs, T), mean attention of fresh samples on every token
-    uniform_error: np.ndarray = field(init=False)  # (rows, columns), of uniform attention: before training
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "uniform_error", self.plan.over_cells(_uniform_error))
+    train_loss; clean_fitted, noisy_fitted: training accuracy, of flipped samples against their observed labels, nan without any;
+    attention_clean, attention_noisy: mean training attention on x_1. On fresh data loss and error, loss_se and error_se their standard
+    errors, and attention (rows, columns, runs, T), the mean on every token.
+    """
 
     def phases(self) -> np.ndarray:
         """(rows, columns, runs): index into `PHASES`, training set by training set; see `phases`."""
-        uniform = self.uniform_error[..., None]
+        uniform = self.plan.over_cells(uniform_error)[..., None]
         return phases(self.noisy_fitted, self.attention[..., 0], self.error, self.error_se, uniform)
 
     def phase(self) -> tuple[np.ndarray, np.ndarray]:
@@ -147,14 +118,13 @@ def phases(noisy_fitted, fresh_attention, error, error_se, uniform_error) -> np.
     return np.where(noisy_fitted < 0.5, PHASES.index("does not overfit"), fitted)
 
 
-def _uniform_error(law: TokenLaw) -> float:
+def uniform_error(law):
     """1 - `theory.uniform_attention_accuracy`, also where that is 1 to sixteen digits."""
     strength = law.signal_norm * (1 + (law.same_class_tokens - 1) * law.weak_signal)
     return 0.5 * math.erfc(strength / (law.noise_std * math.sqrt(2 * law.tokens)) / math.sqrt(2))
 
 
-@checks.checked
-def heat_map(plan: HeatPlan, *, save: str | os.PathLike = "", progress: bool = False) -> HeatMap:
+def heat_map(plan, *, save="", progress=False) -> HeatMap:
     """Compute a plan.
 
     Args:
@@ -162,8 +132,7 @@ def heat_map(plan: HeatPlan, *, save: str | os.PathLike = "", progress: bool = F
             stopped (or is not done at all), with the same numbers. A file of another plan or version is refused.
         progress: a progress bar on stderr (needs tqdm).
 
-    Raises ValueError for a bad argument, and for a file that cannot be written, cannot be read, or is not this plan's; nothing is
-    overwritten then.
+    Raises ValueError for a file that cannot be written, cannot be read, or is not this plan's; nothing is overwritten then.
     """
     path = Path(save) if str(save) else None
     size, tokens = int(np.prod(plan.shape)), plan.law.tokens
@@ -178,21 +147,16 @@ def heat_map(plan: HeatPlan, *, save: str | os.PathLike = "", progress: bool = F
         for units in _batches(plan, done):
             _compute(plan, units, outcome)
             if path is not None:
-                write_arrays(
-                    path, key=np.array(plan.key), format=np.array(FORMAT), done=np.array(units[-1] + 1), **outcome
-                )
+                key, last = np.array(plan.key), np.array(units[-1] + 1)
+                write_arrays(path, key=key, format=np.array(FORMAT), done=last, **outcome)
             bar.update(len(units))
-    return _as_map(plan, outcome)
-
-
-def _as_map(plan: HeatPlan, outcome: dict[str, np.ndarray]) -> HeatMap:
     # Units are numbered run by run; cells want the runs last.
     rows, columns, runs = plan.shape
     shaped = {k: np.moveaxis(v.reshape(runs, rows, columns, *v.shape[1:]), 0, 2) for k, v in outcome.items()}
-    return HeatMap(plan, **shaped)
+    return HeatMap(plan=plan, **shaped)
 
 
-def _batches(plan: HeatPlan, done: int) -> Iterator[np.ndarray]:
+def _batches(plan, done):
     """Units (run, row, column), numbered in that order, from number `done` on."""
     width = max(1, int(_BATCH * (160 / (plan.law.n * plan.law.tokens)) ** 2))
     size = int(np.prod(plan.shape))
@@ -200,7 +164,7 @@ def _batches(plan: HeatPlan, done: int) -> Iterator[np.ndarray]:
         yield np.arange(first, min(first + width, size))
 
 
-def _compute(plan: HeatPlan, units: np.ndarray, outcome: dict[str, np.ndarray]) -> None:
+def _compute(plan, units, outcome):
     rows, columns, runs = plan.shape
     which = list(zip(*np.unravel_index(units, (runs, rows, columns)), strict=True))
     laws = [plan.cell(int(i), int(j)) for _, i, j in which]
@@ -223,10 +187,64 @@ def _compute(plan: HeatPlan, units: np.ndarray, outcome: dict[str, np.ndarray]) 
         outcome["attention"][unit] = fresh.attention.numpy()
 
 
-# --- progress and the file ---------------------------------------------------------------------------------------------------
+# --- the prediction ------------------------------------------------------------------------------------------------------------
 
 
-def _load(path: Path, plan: HeatPlan) -> tuple[dict[str, np.ndarray], int]:
+def predicted_map(plan):
+    """The mean field after the same number of steps, from p_0 = 0, (rows, columns) each; a few milliseconds per cell.
+
+    attention: mean fresh attention on x_1; margin_noisy: Y f of a flipped training sample, Y the observed label; attention_clean and
+    attention_noisy: training attention on x_1.
+    """
+
+    def cell(law):
+        scale, horizon = plan.start.weight_scale, float(plan.steps)
+        path = mean_field(law, plan.step_size, weight_scale=scale, horizon=horizon, largest_move=0.2)
+        score, variance = path.signal_score[-1], path.score_variance[-1]
+        return (
+            fresh_attention(law, score, score, variance)[0],
+            path.margins[-1, FLIPPED],
+            path.attention[-1, CLEAN, 0],
+            path.attention[-1, FLIPPED, 0],
+        )
+
+    names = ("attention", "margin_noisy", "attention_clean", "attention_noisy")
+    return SimpleNamespace(**dict(zip(names, np.moveaxis(plan.over_cells(cell), -1, 0), strict=True)))
+
+
+def heat_study(found):
+    """A map, its prediction, and reach (rows, columns): value of the confusing token over the standard deviation of the noise on values,
+    rho |mu| / (sqrt 2 sigma)."""
+    reach = found.plan.over_cells(lambda law: law.weak_signal * law.signal_norm / (math.sqrt(2) * law.noise_std))
+    return SimpleNamespace(found=found, predicted=predicted_map(found.plan), reach=reach)
+
+
+def border_exponents(plan, values, level):
+    r"""(R,): e in $d \propto |\mu|^e$ on the border where a quantity that rises with $|\mu|$ crosses `level`, run by run.
+
+    values: (rows, columns, R). In each row the first crossing is used, linear in log |mu|; rows without one are left out. log |mu|
+    is regressed on log d and the slope inverted. nan for a run with fewer than three crossings, or with a value that is no number.
+    """
+    norms = np.log(plan.signal_norms)
+    slopes = []
+    for run in range(values.shape[-1]):
+        x, y = [], []
+        for i, size in enumerate(plan.dims):
+            row = values[i, :, run]
+            cross = np.flatnonzero((row[:-1] < level) & (row[1:] >= level))
+            if len(cross):
+                k = cross[0]
+                x.append(math.log(size))
+                y.append(norms[k] + (norms[k + 1] - norms[k]) * (level - row[k]) / (row[k + 1] - row[k]))
+        known = len(x) >= 3 and not np.isnan(values[..., run]).any()
+        slopes.append(1 / np.polyfit(x, y, 1)[0] if known else math.nan)
+    return np.array(slopes)
+
+
+# --- progress and the file -----------------------------------------------------------------------------------------------------
+
+
+def _load(path, plan):
     stored = read_arrays(path, "heat map", "key", "done")
     if stored.get("format") != FORMAT:
         raise ValueError(
@@ -245,16 +263,17 @@ def _load(path: Path, plan: HeatPlan) -> tuple[dict[str, np.ndarray], int]:
     return {name: stored[name].astype(np.float64) for name in wanted}, int(stored["done"])
 
 
-def write_map(found: HeatMap, path: str | os.PathLike) -> None:
+def write_map(found, path):
     """A finished map as a small compressed .npz, float32, written atomically: the axes and every outcome, (rows, columns, runs)."""
     path = Path(path)
     require_writable(path)
     arrays = {name: getattr(found, name).astype(np.float32) for name in (*_OUTCOMES, "attention")}
+    axes = {"signal_norms": found.plan.signal_norms, "dims": found.plan.dims}
     key, done = np.array(found.plan.key), np.array(int(np.prod(found.plan.shape)))
-    write_arrays(path, compressed=True, key=key, format=np.array(FORMAT), done=done, **_axes(found.plan), **arrays)
+    write_arrays(path, compressed=True, key=key, format=np.array(FORMAT), done=done, **axes, **arrays)
 
 
-def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
+def read_map(path, plan) -> HeatMap:
     """A map of `plan` that `write_map` wrote. Raises ValueError for a file that is none, or of another plan."""
     path = Path(path)
     if not path.is_file():
@@ -262,20 +281,16 @@ def read_map(path: str | os.PathLike, plan: HeatPlan) -> HeatMap:
     stored = read_arrays(sealed(path), "heat map", "key", "done")
     if str(stored["key"]) != plan.key or stored["train_loss"].shape != plan.shape:
         raise ValueError(f"path must be a map of this plan; got {path.name}, a map of other parameters")
-    return HeatMap(plan, **{name: stored[name].astype(np.float64) for name in (*_OUTCOMES, "attention")})
+    return HeatMap(plan=plan, **{name: stored[name].astype(np.float64) for name in (*_OUTCOMES, "attention")})
 
 
-def _axes(plan: HeatPlan) -> dict[str, np.ndarray]:
-    return {"signal_norms": plan.signal_norms, "dims": plan.dims}
-
-
-def published_plan() -> HeatPlan:
+def published_plan():
     """The paper's map: 39 x 39 cells, one training set each."""
     law, axes = TokenLaw(20, 3, 8, 1.0), (np.linspace(5, 100, 39), np.arange(250, 5001, 125))
     return heat_plan(*axes, law=law, step_size=0.005, steps=1000, runs=1, count=20_000)
 
 
-def main() -> None:
+def main():
     """Make the stored map again: some minutes."""
     write_map(heat_map(published_plan(), progress=True), TABLE)
     seal(TABLE)
