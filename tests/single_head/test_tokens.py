@@ -31,6 +31,8 @@ def test_the_error_is_between_its_bounds(m, S, omega, angle):
     slack = 4 * math.sqrt(max(error, 1e-4) / 40_000)
     low, high = tokens.error_between(S, omega or 1e-12, m)
     assert low - slack <= error <= min(high, tokens.error_above(S, omega or 1e-12, m)) + slack
+    assert below(S, omega or 1e-12, m) <= error + slack
+    assert (below(S, omega or 1e-12, m) > 0) == (math.e * omega * S < m)
     if omega < 0.02:  # and they close on it
         assert high - low < 0.13
     if m == 1:
@@ -54,6 +56,11 @@ def above(S, omega, m):
         return m * tail(cut) + sum(math.comb(m, j) * square_tail(s**2 / j, j) for j in range(1, m + 1)) / 2**m
 
     return min(map(bound, np.geomspace(0.1, 40, 100).tolist()))
+
+
+def below(S, omega, m):
+    """lem-tokens-error, part 3."""
+    return max(0.0, *(tail(math.exp(x) * S / m) - tail(x / omega) for x in np.geomspace(1e-3, 8, 200).tolist())) ** m
 
 
 def between(S, omega, m):
@@ -124,6 +131,27 @@ def test_weak_signals_are_fitted_and_err_as_proved(T, c):
     assert not tokens.weak(counts[0], law.snr**2, a, T, d / 5, 0.1)  # 1/16 is exceeded
 
 
+def strong_below(clean, flipped, snr2, a, T, d, delta):
+    """thm-tokens-strong, part 4."""
+    m, N, s = T - 1, (T - 1) * 24, 24 * snr2  # s: at least its largest n_k
+    rho, c = math.sqrt(2 * N * math.log(10 * N / delta) / d), m / T
+    bars, width = tokens.limit(clean, flipped, snr2, a, T), 2 * ((1 + s) / T + 4.2 * c * rho)
+    more = max(bars.V + rho * 1.05 * c * a**2 * s, 0)
+    grown = math.exp(bars.P + rho * c * a**2 * s * (4.2 + 1.05 * c * a * (1 + s)))
+    return below(grown * more / (0.93 * a) * math.sqrt(d / N), 1.07 * a**2 * width * math.sqrt(N / d), m)
+
+
+@pytest.mark.parametrize(("T", "snr2"), [(2, 0.002), (3, 0.004), (5, 0.008)])
+@pytest.mark.parametrize("a", [0.01, 0.3])
+def test_the_exponents_of_both_sides_have_the_order_of_d_over_n(T, snr2, a):
+    """Their quotient is near (3.2/0.93)^2 = 11.8, the bounds of |Pi v_2|, at each d; so no power of d is lost."""
+    for d in (4 * 10**6, 5 * 10**6):
+        high = math.log(tokens.strong(np.array([[12, 0], [12, 0]]), snr2, a, T, d, 0.01)[0].error)
+        low = math.log(strong_below(12, 0, snr2, a, T, d, 0.01))
+        assert 9 < low / high < 14
+        assert -28 < high < -15
+
+
 @pytest.mark.parametrize("T", [2, 3, 5])
 @pytest.mark.parametrize(("strength", "fitted"), [(0.02, True), (2.0, True), (20.0, False)])
 @pytest.mark.parametrize("more", [1, 10])
@@ -144,6 +172,8 @@ def test_strong_signals_do_what_is_proved_of_them(T, strength, fitted, more):
                 assert (flips == one.flipped_fitted).all()
                 assert one.flipped_fitted == (tokens.limit(*counts[run, k], law.snr**2, a, T).room(T) > 0)
             assert one.clean_fitted is None or kept.all()
+        lower = sum(strong_below(*counts[run, k], strength / n, a, T, d, 0.01) for k in (0, 1)) / 2
+        assert error.value[run] >= lower - 5 * error.standard_error[run]
         bound = (found[0].error + found[1].error) / 2
         assert error.value[run] <= bound + 5 * error.standard_error[run] + 1e-12
     assert said.count(fitted) >= 4
