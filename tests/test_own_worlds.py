@@ -55,8 +55,7 @@ from attnbook.token_selection.dynamics import claims as dynamics
 from attnbook.token_selection.existence.claims import CLAIMS as EXISTENCE
 from attnbook.token_selection.heat_map import claims as heat
 from attnbook.token_selection.mean_field import FLIPPED
-from attnbook.token_selection.real_data import claims as real
-from attnbook.token_selection.real_data.sets_claims import CLAIMS as SETS
+from attnbook.token_selection.real_data.claims import CLAIMS as REAL
 from attnbook.token_selection.the_delay.claims import CLAIMS as DELAY
 from attnbook.token_selection.the_delay.study import SHARP
 from attnbook.token_selection.time_laws import claims as clock
@@ -344,17 +343,17 @@ def _(ratio, patch):
     return Study(descent=Study(still_to_move=(near(ratio), full(1.0))))
 
 
-@case(real.CLAIMS["TS66"], 0.9, 0.5)
+@case(REAL["TS66"], 0.9, 0.5)
 def _(fit, patch):
     return Study(free=(2, 8), held_values=lambda what, k: full(0.9) if what == "reach" else full(fit, 2, 1))
 
 
-@case(SETS["TS71"], 0.1, 0.9)
+@case(REAL["TS71"], 0.1, 0.9)
 def _(lost, patch):
     return Study(networks={("mnist", "ViT"): Study(fit=lambda: near(0.9, 5), lost=lambda: near(lost, 5))})
 
 
-@case(SETS["TS79"], ((0.1, 0.2), (0.9, 0.9)), ((0.9, 0.9), (0.1, 0.2)), ((0.1, 0.4), (0.9, 0.9)))
+@case(REAL["TS79"], ((0.1, 0.2), (0.9, 0.9)), ((0.9, 0.9), (0.1, 0.2)), ((0.1, 0.4), (0.9, 0.9)))
 def _(found, patch):
     """(fit, lost) at n = 1000 and at n = 200."""
     at = dict(zip((1000, 200), found, strict=True))

@@ -151,7 +151,7 @@ def test_no_page_and_nothing_that_builds_the_book_imports_what_only_its_proof_ne
     gpu = {name: ["triton"] for name in found if re.fullmatch(r"attnlib/kernels/\w+/_?(gpu\w*|programs)\.py", name)}
     assert found == gpu | {
         "book/attnbook/token_selection/real_data/backbones.py": ["transformers"],
-        "book/attnbook/token_selection/real_data/text_tokens.py": ["transformers"],
+        "book/attnbook/token_selection/real_data/fixed_tokens.py": ["transformers"],
         "book/attnbook/token_selection/real_data/loaders.py": ["datasets"],
     }
     for path in sorted((ROOT / "notebooks").glob("*/*.ipynb")):

@@ -6,13 +6,19 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnbook.token_selection.real_data import digits, experiment
+from attnbook.token_selection.real_data import digits
 from attnbook.token_selection.real_data.digits import digits_study, hold_heads
-from attnbook.token_selection.real_data.experiment import new_linear_head, noise_study, verdict
+from attnbook.token_selection.real_data.experiment import (
+    nested_flips,
+    new_linear_head,
+    noise_study,
+    train_selection,
+    verdict,
+)
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.selection import nested_flips, train_selection
 from attnbook.token_selection.real_data.setups import prepare
 from attnbook.token_selection.real_data.vit import ViTShape
+from tests.token_selection.test_real_claims import changed
 from tests.token_selection.test_real_frozen import random_layer
 
 LEVELS = (0.0, 0.2, 0.6)
@@ -101,14 +107,14 @@ def test_samples_of_a_smaller_n_are_among_those_of_a_larger(caches):
 
 
 def test_lost_fraction_by_hand(study):
-    fixed = replace(study, test_accuracy=torch.tensor([[0.3, 0.8], [0.9, 0.72], [0.5, 0.32]], dtype=torch.float64))
+    fixed = changed(study, test_accuracy=torch.tensor([[0.3, 0.8], [0.9, 0.72], [0.5, 0.32]], dtype=torch.float64))
     assert fixed.lost_fraction[0].isnan()
     # 0.08 / (0.2 0.8) and 0.48 / (0.6 0.8): the last copies the noise exactly, 0.4 times 0.8.
     assert fixed.lost_fraction[1:].tolist() == pytest.approx([0.5, 1.0])
 
 
 def test_peak_and_memorisation_by_hand(study):
-    made = replace(
+    made = changed(
         study,
         recorded=torch.tensor([0, 10, 20, 30]),
         test_accuracy=torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.5, 0.9, 0.9, 0.7], [0.6, 0.5, 0.4, 0.3]]),
@@ -150,24 +156,6 @@ def test_a_new_linear_head_interpolates_what_can_be_separated_and_then_stops():
     assert not torch.equal(new_linear_head(features, labels, features, 3, steps=1)[0], labels)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"n": 31}, "n must be at most the 30 samples of the training cache; got 31"),
-        ({"n": 0}, "n must be a whole number >= 1"),
-        ({"classes": 3}, r"train_labels must lie in 0..2; got 0..3"),
-        ({"test": random_layer(N=40, L=5, D=7, heads=2)}, "train and test must be caches of one network"),
-        ({"noise_levels": (0.2, 0.4)}, "must rise from 0"),
-        ({"reach_samples": -1}, "reach_samples must be"),
-    ],
-)
-def test_bad_studies_are_refused_before_any_training(caches, monkeypatch, change, message):
-    monkeypatch.setattr(experiment, "train_selection", None)
-    parts = dict(zip(("train", "train_labels", "test", "test_labels"), caches, strict=True))
-    with pytest.raises(ValueError, match=message):
-        noise_study(**(parts | SETTINGS | change))
-
-
 # --- digits
 
 TINY = {
@@ -199,9 +187,8 @@ def test_digits_study_has_every_run(tiny):
 
 def test_stored_runs_stand_for_the_trained_ones_at_the_same_settings_only(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(digits, "STORED", tmp_path / "kept.npz")
-    digits.store(
-        replace(tiny, runs={n: [replace(r, reset=0.25) for r in tiny.runs[n]] for n in tiny.sizes}), digits.STORED
-    )
+    runs = {n: [changed(r, reset=0.25) for r in tiny.runs[n]] for n in tiny.sizes}
+    digits.store(changed(tiny, runs=runs), digits.STORED)
     read = digits_study(SHAPE, **TINY)
     assert read.trained == 1
     assert [run.reset for run in read.runs[20]] == [tiny.runs[20][0].reset, 0.25]
@@ -216,8 +203,8 @@ def test_stored_runs_stand_for_the_trained_ones_at_the_same_settings_only(tiny, 
 
 def test_a_run_that_left_its_stored_row_is_seen(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(digits, "STORED", tmp_path / "kept.npz")
-    moved = replace(tiny.runs[10][0], test_accuracy=tiny.runs[10][0].test_accuracy + 0.125)
-    digits.store(replace(tiny, runs=tiny.runs | {10: [moved, tiny.runs[10][1]]}), digits.STORED)
+    moved = changed(tiny.runs[10][0], test_accuracy=tiny.runs[10][0].test_accuracy + 0.125)
+    digits.store(changed(tiny, runs=tiny.runs | {10: [moved, tiny.runs[10][1]]}), digits.STORED)
     assert digits_study(SHAPE, **TINY).drift == pytest.approx(0.125)
 
 
@@ -225,7 +212,7 @@ def test_a_run_that_left_its_stored_row_is_seen(tiny, tmp_path, monkeypatch):
 def test_held_heads_start_from_the_backbone_itself():
     plan = replace(PLANS["digits"], phase1=200, pool=40, test=60, epochs=2, shape=digits._plan_shape(SHAPE))
     setup = prepare("digits", 3, plan=plan)
-    own = setup.test.finish.own_selection()
+    own = setup.own
     held = hold_heads(setup, 2)
     attention = setup.test.attention(own)[0]
     own_logits = setup.test.logits(own)[0]
@@ -240,20 +227,3 @@ def test_a_scaled_head_changes_the_loss_and_no_prediction(tiny):
     assert doubled.runs[10][0].train_loss[0, 0] != tiny.runs[10][0].train_loss[0, 0]
     assert doubled.held[1][0].train_loss[0, 0] != tiny.held[1][0].train_loss[0, 0]
     assert torch.equal(doubled.one_token, tiny.one_token[:1])
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"head_scale": 0.0}, "head_scale must be a finite number > 0"),
-        ({"sizes": (10, 41)}, "n must be at most the phase-2 pool of 40 samples; got 41"),
-        ({"held_size": 15}, "held_size and held_level must be among"),
-        ({"held_level": 0.3}, "held_size and held_level must be among"),
-        ({"seeds": 0}, "seeds must be"),
-        ({"seed": -1}, "seed must be"),
-    ],
-)
-def test_bad_digits_studies_are_refused_before_any_training(monkeypatch, change, message):
-    monkeypatch.setattr(digits, "prepare", None)
-    with pytest.raises(ValueError, match=message):
-        digits_study(SHAPE, **(TINY | change))

@@ -7,11 +7,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
-from attnbook.token_selection.real_data.reach import free_heads, reachable, reachable_by_one_token, wrong_labels
-from attnbook.token_selection.real_data.selection import check_noise_levels, nested_flips, step_sizes, train_selection
+from attnbook.token_selection.real_data.experiment import check_noise_levels, nested_flips, step_sizes, train_selection
+from attnbook.token_selection.real_data.frozen import (
+    FrozenLastLayer,
+    QueryKey,
+    free_heads,
+    reachable,
+    reachable_by_one_token,
+    wrong_labels,
+)
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
-from tests.bad_input import refusing, refusing_changes
+from tests.bad_input import refusing
 
 SHAPE = ViTShape(image=6, patch=2, width=12, heads=3, layers=3, hidden=20, classes=5)
 
@@ -68,7 +74,7 @@ def test_model_and_cache_equal_torchs_transformer(model, images):
         wanted = torchs_transformer(model, images)
         torch.testing.assert_close(model(images), wanted, rtol=1e-5, atol=1e-5)
         cached = model.freeze(images)
-        own = cached.finish.own_selection()
+        own = model.own_selection()
         torch.testing.assert_close(cached.logits(own)[0], wanted, rtol=1e-5, atol=1e-5)
 
 
@@ -164,21 +170,6 @@ def test_start_is_the_same_for_all_runs_and_set_by_the_seed():
     assert not start.query_bias.any()
     assert torch.equal(layer.start(scale=0.1, seed=2).key[0], start.key[1])
     assert not torch.equal(layer.start(scale=0.1, seed=3).key[0], start.key[1])
-
-
-test_bad_layers = refusing_changes(
-    FrozenLastLayer,
-    vars(random_layer()),
-    ({"tokens": torch.zeros(4, 6)}, "tokens must have shape"),
-    ({"values": torch.zeros(4, 5, 6)}, "values must have shape"),
-    ({"residual": torch.zeros(3, 5)}, "residual must have shape"),
-    ({"values": torch.zeros(4, 6, 6, dtype=torch.float64)}, "values must have dtype"),
-    ({"heads": 4}, "heads must divide the width of values; got 4 heads and width 6"),
-    ({"heads": 0}, "heads must be a whole number >= 1"),
-    ({"mask": torch.ones(4, 5, dtype=torch.bool)}, "mask must be a bool tensor of shape"),
-    ({"mask": torch.ones(4, 6)}, "mask must be a bool tensor of shape"),
-    ({"mask": torch.zeros(4, 6, dtype=torch.bool)}, "at least one position"),
-)
 
 
 LEVELS = (0.0, 0.1, 0.25, 0.6)
@@ -356,30 +347,9 @@ def test_holding_heads_at_their_own_attention_changes_nothing(free):
     assert held.head_width == 2
 
 
-def test_bad_arguments():
-    layer = random_layer()
-    attention = layer.attention(layer.start())[0]
-    with pytest.raises(ValueError, match="free must be at most the number of heads, 2; got 3"):
-        free_heads(layer, attention, 3)
-    with pytest.raises(ValueError, match="free must be a whole number >= 1"):
-        free_heads(layer, attention, 0)
-    with pytest.raises(ValueError, match="attention must have shape"):
-        free_heads(layer, attention[:, :1], 1)
-    with pytest.raises(ValueError, match="steps must be"):
-        reachable(layer, torch.zeros(4, dtype=torch.int64), steps=0)
-    with pytest.raises(ValueError, match="labels must lie in"):
-        wrong_labels(torch.tensor([3]), 3)
-
-
-test_bad_input = refusing(
-    (random_layer().start, (), {"scale": 0.0, "runs": 0}),
+test_bad_noise_levels = refusing(
     (lambda: check_noise_levels((0.1, 0.2), 20), "must rise from 0, the clean-label baseline"),
     (check_noise_levels, {"n": 20}, {"noise_levels": [(), (0.0, 0.2, 0.1), (0.0, float("nan"))]}),
     (lambda: check_noise_levels((0.0, 0.01), 20), r"more of the n = 20 labels .* which flip \[0, 0\]: raise n"),
     (lambda: check_noise_levels((0.0, 1.2), 20), r"noise_levels must be in \[0, 1\]; got 1.2"),
-    (
-        train_selection,
-        {"layer": random_layer(N=8), "labels": labels_of(1, 8), "start": random_layer(N=8).start()},
-        {"labels": labels_of(2, 8), "steps": 0, "step_size": -1.0, "batch": 0, "warmup": -1, "final_fraction": 2.0},
-    ),
 )

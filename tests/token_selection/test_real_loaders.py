@@ -65,6 +65,9 @@ def mnist(end="", pack=bytes, labels=(3, 0, 9)):
     }
 
 
+FLAT = medical(val_labels=np.array([1, 1]))  # as in copies that were saved anew
+
+
 @pytest.fixture
 def write(tmp_path, monkeypatch):
     """Writes files into $ATTNLIB_DATA/NAME: bytes by name."""
@@ -90,11 +93,7 @@ def write(tmp_path, monkeypatch):
         ("cifar10", {"cifar10.npz": cifar()}, {"train": ALL, "test": [7, 7]}),
         ("cifar10", {"cifar10_part.npz": cifar()}, {"train": ALL, "test": [7, 7]}),
         ("breast_mnist", {"breastmnist.npz": medical()}, {"train": [0, 1, 0, 1], "val": [0, 1], "test": [0, 1, 0]}),
-        (
-            "pneumonia_mnist",
-            {"pneumoniamnist.npz": medical(val_labels=np.array([1, 1]))},  # flat, as in copies that were saved anew
-            {"train": [0, 1, 0, 1], "val": [1, 1], "test": [0, 1, 0]},
-        ),
+        ("pneumonia_mnist", {"pneumoniamnist.npz": FLAT}, {"train": [0, 1, 0, 1], "val": [1, 1], "test": [0, 1, 0]}),
         ("ag_news", {"test.csv": AG}, {"test": [2, 0, 3, 1]}),  # without the subtraction of 1: 3, 1, 4, 2
         ("trec", {"train_5500.label": TREC, "TREC_10.label": WHO}, {"train": [5, 1, 0], "test": [3]}),
     ],
@@ -120,20 +119,15 @@ def test_published_files_are_read_with_labels_from_zero_and_their_sha256(name, f
 def test_texts_are_kept_as_they_were_published(write):
     write("ag_news", {"test.csv": AG})
     write("trec", {"train_5500.label": TREC, "TREC_10.label": WHO})
-    assert load("ag_news").split("test").x == (
-        'Oil, up Prices say "yes" #39;s; a\\break',
-        "Café Über Paris",
-        "Chip Two\nlines",
-        "Cup Goal",
-    )
+    first, *rest = load("ag_news").split("test").x
+    assert first == 'Oil, up Prices say "yes" #39;s; a\\break'
+    assert rest == ["Café Über Paris", "Chip Two\nlines", "Cup Goal"]
     trec = load("trec")
     assert trec.split("train").x == ("How far is it ?", "Who did caf\xf0 \x85 write ?", "What does : mean ?")
     joined = trec.split("test+train")
     assert joined.x == ("Who ?", *trec.split("train").x)
     assert joined.y.tolist() == [3, 5, 1, 0]
     assert list(joined.files) == ["TREC_10.label", "train_5500.label"]
-    with pytest.raises(ValueError, match="pixels needs a data set of images; got trec"):
-        trec.pixels("train")
 
 
 def test_splits_are_joined_in_the_order_asked_for(write):
@@ -175,16 +169,8 @@ FILE = {"cifar10": "cifar10.npz", "breast_mnist": "breastmnist.npz", "ag_news": 
 @pytest.mark.parametrize(
     ("name", "files", "message"),
     [
-        (
-            "mnist",
-            {f"{IMAGES}.gz": gzip.compress(GOOD[IMAGES])[:-20], LABELS: GOOD[LABELS]},
-            "not one whole gzip stream",
-        ),
-        (
-            "mnist",
-            {f"{IMAGES}.gz": GOOD[IMAGES], LABELS: GOOD[LABELS]},
-            r"images-idx3-ubyte\.gz: is not one whole gzip",
-        ),
+        ("mnist", GOOD | {f"{IMAGES}.gz": gzip.compress(GOOD[IMAGES])[:-20]}, "not one whole gzip stream"),
+        ("mnist", GOOD | {f"{IMAGES}.gz": GOOD[IMAGES]}, r"images-idx3-ubyte\.gz: is not one whole gzip"),
         ("mnist", GOOD | {IMAGES: gzip.compress(GOOD[IMAGES])}, "not an IDX file of 3 axes: .* begin 1f 8b"),
         ("mnist", {IMAGES: GOOD[LABELS], LABELS: GOOD[IMAGES]}, "not an IDX file of 3 axes: .* begin 00 00 08 01"),
         ("mnist", GOOD | {IMAGES: GOOD[IMAGES][:-1]}, r"not an IDX file of 3 axes: 2367 bytes .* \(3, 28, 28\)"),
@@ -388,11 +374,7 @@ def test_a_folder_without_the_set_says_what_to_put_there(name, tmp_path, librari
             (tmp_path / name).mkdir()
         with pytest.raises(DataSetNotFound) as caught:
             load(name, tmp_path)
-        for part in (
-            f"{name} was not found in {tmp_path / name}",
-            f"put {DATA_SETS[name].files}",
-            "unset ATTNLIB_DATA",
-        ):
+        for part in (f"not found in {tmp_path / name}", f"put {DATA_SETS[name].files}", "unset ATTNLIB_DATA"):
             assert part in str(caught.value)
     assert libraries == []  # the folder alone was asked
 

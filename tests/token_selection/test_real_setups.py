@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from torch import nn
 
-from attnbook.token_selection.real_data import backbones, lite0, setups, text_tokens
+from attnbook.token_selection.real_data import backbones, lite0, setups
 from attnbook.token_selection.real_data.loaders import DATA_SETS, DataSetNotFound, RealData, Split, load
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.random_features import RandomFeatures
 from attnbook.token_selection.real_data.setups import Rows, parts_of, prepare, split_indices, train_head
-from attnbook.token_selection.real_data.vit import ViTShape, train_vit
+from attnbook.token_selection.real_data.vit import RandomFeatures, ViTShape, train_vit
 from tests.token_selection.tiny_models import rounding_of_layers, save_questions, save_tiny_bert, save_tiny_vit
 
 
@@ -51,12 +51,6 @@ def test_a_head_is_trained_on_its_features_and_frozen():
     trained = train_head(head, features, labels, seed=0, epochs=20, batch=16, step_size=0.05)
     assert (trained(features).argmax(-1) == labels).all()
     assert not any(parameter.requires_grad for parameter in trained.parameters())
-    untouched = nn.Linear(5, 3)
-    nn.init.zeros_(untouched.weight)
-    train_head(untouched, features, labels, seed=0, epochs=1, batch=16, step_size=1e-9)
-    assert untouched.weight.abs().max().item() == pytest.approx(
-        0, abs=1e-7
-    )  # the step size is the one that was asked for
 
 
 @pytest.fixture
@@ -93,22 +87,14 @@ def test_a_text_setup_keeps_the_official_test_set_and_equals_the_library(encoder
 
 
 def test_without_the_pooler_the_head_is_linear_in_the_features(encoder, questions):
-    plan = dataclasses.replace(
-        PLANS["trec_linear_head"], phase1=36, pool=20, max_length=9, epochs=150, head_step_size=3e-3
-    )
-    assert not plan.pooler
+    short = {"phase1": 36, "pool": 20, "max_length": 9, "epochs": 150, "head_step_size": 3e-3}
+    plan = dataclasses.replace(PLANS["trec_linear_head"], **short)
     setup = prepare("trec_linear_head", 0, plan=plan, encoder=encoder, cache=questions / "cache")
     finish, own = setup.test.finish, setup.test.start()
-    attended = setup.test.attended(setup.test.attention(own))
-    features = finish.features(attended, setup.test.residual)
-    expected = features @ finish.head.weight.T + finish.head.bias
-    torch.testing.assert_close(setup.test.logits(own), expected, rtol=0, atol=1e-5)
+    features = finish.features(setup.test.attended(setup.test.attention(own)), setup.test.residual)
+    torch.testing.assert_close(setup.test.logits(own), finish.head(features), rtol=0, atol=1e-5)
     assert setup.head_only > 0.5  # chance is a third
     assert "; linear head on position 0 ([CLS])" in setup.backbone["what"]
-    with_pooler = prepare(
-        "trec", 0, plan=dataclasses.replace(plan, pooler=True), encoder=encoder, cache=questions / "cache"
-    )
-    assert not torch.allclose(with_pooler.test.logits(own), with_pooler.test.finish.head(features), atol=1e-2)
 
 
 def test_pool_and_test_of_images_are_disjoint_and_labelled_rightly():
@@ -141,23 +127,14 @@ def test_plans_of_one_set_use_the_same_samples():
             assert getattr(plan, field) == getattr(base, field), (name, field)
         assert (plan.confidence > 0) == ("confidence" in name)
         assert bool(plan.random_features) == ("_random_features" in name)
-        if plan.random_features:
-            shape = ViTShape(classes=2, **plan.shape)
-            assert (shape.layers, shape.features) == (1, plan.random_features["features"])
-            assert shape.sample == (shape.patches, 256)
-            RandomFeatures(shape.image, shape.patch, **plan.random_features)  # every cell has its windows
         assert plan.fixed in ("mpnet", *lite0.NETS, "")
-        assert (f"_{plan.fixed}" if plan.fixed else "") in name
+        assert plan.fixed in name
         if plan.fixed in lite0.NETS:
-            channels = int(name.split("_channels")[0].split("_")[-1]) if "_channels" in name else lite0.WIDTH
-            assert ViTShape(classes=2, **plan.shape).sample == (lite0.NETS[plan.fixed].tokens, channels)
-        elif plan.fixed:
-            assert ViTShape(classes=2, **plan.shape).sample == (plan.max_length, text_tokens.WIDTH)
+            assert ViTShape(classes=2, **plan.shape).patches == lite0.NETS[plan.fixed].tokens
         assert bool(plan.schedule) == name.endswith("_authors")
         if plan.schedule:  # 2000 epochs of batches of 16, the last one smaller
-            assert {n: plan.steps[n] for n in plan.sizes} == {
-                n: {20: 4000, 200: 26_000, 1000: 126_000}[n] for n in plan.sizes
-            }
+            wanted = {20: 4000, 200: 26_000, 1000: 126_000}
+            assert all(plan.steps[n] == wanted[n] for n in plan.sizes)
 
 
 def two_splits(train=50, test=30):
@@ -178,8 +155,6 @@ def test_a_test_split_of_its_own_is_kept_apart():
     assert rows.max() < 30
     everything = parts_of(two_splits(), dataclasses.replace(plan, test=None), seed=0)[2]
     assert everything[1].tolist() == list(range(30))
-    with pytest.raises(ValueError, match="test must be a number of samples"):
-        parts_of(two_splits(), dataclasses.replace(plan, test=None, test_split=""), seed=0)
     with pytest.raises(ValueError, match="parts must add up to at most 50"):
         parts_of(two_splits(), dataclasses.replace(plan, pool=31), seed=0)
 
@@ -223,26 +198,14 @@ def test_balanced_parts_are_balanced_and_only_phase_1_repeats():
         # All of the smallest class of the joined test set, 3 + 5; of the other class some from either split.
         assert test[joined[test] == 0].tolist() == np.flatnonzero(joined == 0).tolist()
         assert test.max() >= 12
-    fewer = parts_of(data, dataclasses.replace(BALANCED, test=10), 0)[2][1]
-    assert np.bincount(joined[fewer]).tolist() == [5, 5]
     uneven_times = parts_of(data, dataclasses.replace(BALANCED, phase1=26), 0)[0]
     times = np.unique(uneven_times[train[uneven_times] == 0], return_counts=True)[1]
     assert sorted(times.tolist()) == [2, 2, 3, 3, 3]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"test_split": ""}, "test_split must name a split where a plan is balanced"),
-        ({"pool": 22}, r"pool must leave rows of each class for phase 1; got 22 of \[11, 40\] rows"),
-        ({"pool": 24}, "pool must leave rows of each class"),
-        ({"test": 18}, "test must be at most 16, balanced; got 18"),
-    ],
-)
-def test_balanced_parts_that_do_not_fit(change, message):
-    with pytest.raises(ValueError, match=message):
-        parts_of(uneven(), dataclasses.replace(BALANCED, **change), 0)
-    assert len(parts_of(uneven(), dataclasses.replace(BALANCED, pool=20, test=16), 0)[2][1]) == 16
+def test_a_pool_that_leaves_no_rows_of_a_class_is_refused():
+    with pytest.raises(ValueError, match=r"pool must leave rows of each class for phase 1; got 22 of \[11, 40\] rows"):
+        parts_of(uneven(), dataclasses.replace(BALANCED, pool=22), 0)
 
 
 def test_a_test_split_that_was_not_found_is_named():
@@ -292,14 +255,13 @@ SMALL = {"width": 12, "heads": 3, "hidden": 10}
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_a_setup_on_random_features_is_the_network_itself(channels, monkeypatch):
+def test_a_setup_on_random_features_is_the_network_itself(channels):
     data = uneven(channels=channels)
-    monkeypatch.setattr(setups, "load", lambda name, folder: data)
     name = "breast_mnist_random_features"
     fixed = {**PLANS[name].random_features, "features": 9}
     shape = {**PLANS[name].shape, **SMALL, "features": 9, "channels": channels}
     plan = dataclasses.replace(BALANCED, epochs=2, shape=shape, random_features=fixed)
-    setup = prepare(name, 1, plan=plan)
+    setup = prepare(name, 1, plan=plan, data=data)
     # The whitening sees every row of phase 1 once, and no other picture.
     features = RandomFeatures(28, 7, features=9, window=6, stride=2, gamma=0.5, seed=1)
     features.fit(data.pixels("train")[sorted(set(parts_of(data, plan, 1)[0].tolist()))])
@@ -315,15 +277,11 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
     def tokens(images, rows, progress=False):  # the pixels of a corner
         return torch.from_numpy(images[rows][:, :, :7, :7] / 255).flatten(2).transpose(1, 2).half()
 
-    monkeypatch.setattr(setups, "load", lambda name, folder: data)
-    monkeypatch.setattr(
-        setups,
-        "LiteTokens",
-        lambda name, folder: folders.append((name, folder)) or SimpleNamespace(transform=tokens, what="", sha256="ab"),
-    )
+    backbone = SimpleNamespace(transform=tokens, what="", sha256="ab")
+    monkeypatch.setattr(setups, "LiteTokens", lambda *named: folders.append(named) or backbone)
     shape = {**PLANS["breast_mnist_lite0"].shape, **SMALL, "features": 3}
     plan = dataclasses.replace(BALANCED, fixed="lite0", epochs=2, shape=shape)
-    setup = prepare("breast_mnist_lite0", 1, plan=plan, cache=tmp_path, encoder_name="", progress=False)
+    setup = prepare("breast_mnist_lite0", 1, plan=plan, data=data, cache=tmp_path, encoder_name="", progress=False)
     is_the_network(setup, data, plan, lambda split, rows: tokens(data.split(split).x, rows))
     # Only the last attention reads the class token: its query is the same for all samples.
     assert torch.equal(setup.test.tokens[0, 0], setup.test.tokens[5, 0])
@@ -331,12 +289,11 @@ def test_a_setup_on_lite0_is_the_network_itself(monkeypatch, tmp_path):
     assert folders == [("lite0", tmp_path)]
 
 
-def test_a_setup_in_colour_takes_the_test_set_from_its_own_split(monkeypatch):
+def test_a_setup_in_colour_takes_the_test_set_from_its_own_split():
     data = uneven(width=8, channels=3)
-    monkeypatch.setattr(setups, "load", lambda name, folder: data)
     shape = {"image": 8, "patch": 4, "layers": 2, "channels": 3, **SMALL}
     plan = dataclasses.replace(BALANCED, shape=shape, epochs=2)
-    setup = prepare("breast_mnist", 1, plan=plan)
+    setup = prepare("breast_mnist", 1, plan=plan, data=data)
     is_the_network(setup, data, plan, lambda split, rows: torch.from_numpy(data.pixels(split)[rows]))
     assert setup.backbone["what"].startswith("small pre-norm vision transformer")
 
@@ -367,14 +324,10 @@ def test_an_image_setup_on_a_pretrained_vit_equals_the_library(vit):
     assert setup.backbone["what"] == "frozen vision transformer; head on position 0 trained in phase 1"
     _, _, (split, rows) = parts_of(data, plan, 0)
     np.testing.assert_array_equal(setup.test_labels.numpy(), data.split(split).y[rows])
-    # By the library alone: grey as three equal channels, 8 x 8 by its own resizing, (x / 255 - 1/2) / (1/2).
-    from PIL import Image
-
-    small = [
-        Image.fromarray(data.split(split).x[row, 0]).convert("RGB").resize((8, 8), Image.Resampling.BILINEAR)
-        for row in rows
-    ]
-    pixels = torch.from_numpy(np.stack([np.asarray(image) for image in small])).permute(0, 3, 1, 2).float() / 127.5 - 1
+    # By the library alone: grey as three equal channels, 8 x 8 by Pillow's resizing, (x / 255 - 1/2) / (1/2).
+    images = [Image.fromarray(data.split(split).x[row, 0]).convert("RGB") for row in rows]
+    small = np.stack([np.asarray(image.resize((8, 8), Image.Resampling.BILINEAR)) for image in images])
+    pixels = torch.from_numpy(small).permute(0, 3, 1, 2).float() / 127.5 - 1
     model = transformers.AutoModel.from_pretrained(vit, attn_implementation="eager").eval()
     with torch.no_grad():
         features = model(pixel_values=pixels).last_hidden_state[:, 0]
@@ -394,20 +347,3 @@ def test_the_fresh_classifier_is_drawn_from_the_seed(vit):
     assert torch.equal(heads[0], heads[1])
     assert (heads[0] - heads[2]).abs().max() > 1e-2
     assert torch.equal(torch.random.get_rng_state(), state)  # torch's own generator is left alone
-
-
-def test_colour_and_grey_images_keep_their_pixels(vit):
-    processor = backbones.load_image_processor(vit)
-    colour = np.random.default_rng(1).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8)
-    expected = torch.from_numpy(colour).float() / 127.5 - 1
-    torch.testing.assert_close(setups.processed(processor, colour), expected, rtol=0, atol=1e-5)
-    grey = setups.processed(processor, colour[:, :1])
-    torch.testing.assert_close(grey, expected[:, :1].expand(-1, 3, -1, -1), rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("name", ["cifar10_pretrained", "ag_news"])
-def test_sets_that_need_a_pretrained_model_name_the_papers(name):
-    with pytest.raises(ValueError, match=f"encoder must be given for {name}.*{backbones.BACKBONES[PLANS[name].kind]}"):
-        prepare(name, 0)
-    with pytest.raises(ValueError, match="name must be one of 'digits', 'mnist'"):
-        prepare("sst2", 0)

@@ -1,14 +1,19 @@
-"""The small vision transformer: its start, its training, its late-CLS form. (That it is a transformer: test_real_frozen.)"""
+"""The small vision transformer: its start, its training, its late-CLS form (that it is a transformer: test_real_frozen); random features.
 
+Random Fourier features of windows: the kernel they stand for, the cells, and what they may not depend on; all by numpy loops.
+"""
+
+import inspect
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
-from attnbook.token_selection.real_data.vit import SmallViT, ViTShape, train_vit
+from attnbook.token_selection.real_data.vit import RandomFeatures, SmallViT, ViTShape, train_vit
 from attnlib.randomness import stream
-from tests.bad_input import refusing, refusing_changes
 
 SHAPE = ViTShape(image=4, patch=2, width=8, heads=2, layers=2, hidden=12, classes=3)
 
@@ -139,35 +144,104 @@ def test_tokens_of_a_fixed_backbone_are_taken_as_they_are():
         ({"features": 7, "channels": 3, "patch": 3}, (4, 7)),
     ],
 )
-def test_the_shape_of_a_sample_is_what_is_taken_and_nothing_else(change, sample):
+def test_the_shape_of_a_sample_is_what_is_taken(change, sample):
     shape = replace(SHAPE, image=6, **change)
     assert shape.sample == sample
     labels = torch.arange(8) % 3
     model = train_vit(torch.zeros(8, *sample), labels, shape, epochs=1, batch=4)
     assert model(torch.zeros(2, *sample)).shape == (2, 3)
     assert len(model.freeze(torch.zeros(2, *sample))) == 2
-    for wrong in {(6, 6), (3, 6, 6), (1, 6, 6), (6, 6, 3), (9, 7), (7, 9), (4, 7)} - {sample}:
-        with pytest.raises(ValueError, match="images must have shape"):
-            train_vit(torch.zeros(8, *wrong), labels, shape, epochs=1, batch=4)
 
 
-test_bad_shapes = refusing(
-    (replace, (SHAPE,), {"layers": 0, "classes": 1, "channels": 0, "features": -1}),
-    (lambda: replace(SHAPE, patch=3), "patch must divide image; got patch 3 and image 4"),
-    (lambda: replace(SHAPE, heads=3), "heads must divide width; got 3 heads and width 8"),
-    (lambda: replace(SHAPE, padded=True), "features must be at least 1 where tokens or padded is given; got 0"),
+# --- Random features ------------------------------------------------------------------------------------------------------
+
+
+def pictures(count, width=8, channels=1, seed=0):
+    """Smooth pictures: neighbouring pixels agree, so that the whitening has something to do."""
+    noise = np.random.default_rng(seed).random((count, channels, width + 2, width + 2))
+    rows = noise[..., :-2, :] + noise[..., 1:-1, :] + noise[..., 2:, :]
+    return ((rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]) / 9).astype(np.float32)
+
+
+def window_by_hand(picture, row, column, size):
+    """One contrast-normalised window of a picture (C, H, W): channel by channel, row by row; float64."""
+    cut = picture[:, row : row + size, column : column + size].astype(np.float64).ravel()
+    cut = cut - cut.sum() / len(cut)
+    return cut / math.sqrt((cut**2).sum() / (len(cut) - 1) + 0.01)
+
+
+def whitened_by_hand(windows, components):
+    """Coordinates along the largest eigenvectors of the covariance, each divided by its standard deviation."""
+    centred = windows - windows.mean(0)
+    eigenvalues, eigenvectors = np.linalg.eigh(centred.T @ centred / (len(windows) - 1))
+    return centred @ eigenvectors[:, ::-1][:, :components] / np.sqrt(eigenvalues[::-1][:components])
+
+
+@pytest.mark.parametrize(("channels", "gamma", "components"), [(1, 1.2, 15), (3, 0.6, 40)])
+def test_products_of_features_are_the_gaussian_kernel_of_whitened_windows(channels, gamma, components):
+    # One window per cell, so a token is a feature; 48 numbers per window in colour, of which at most 40 directions are kept.
+    images = pictures(60, channels=channels)
+    many = 8000
+    fixed = RandomFeatures(8, 4, features=many, window=4, stride=4, gamma=gamma, seed=3).fit(images)
+    tokens = fixed.transform(images[:12]).numpy().reshape(48, many).astype(np.float64)
+    windows = [window_by_hand(picture, row, column, 4) for picture in images for row in (0, 4) for column in (0, 4)]
+    z = whitened_by_hand(np.array(windows), components)[:48]
+    squares = ((z[:, None] - z) ** 2).sum(-1)
+
+    def error(rate):
+        return ((tokens @ tokens.T - np.exp(-rate * squares)) ** 2).mean() ** 0.5
+
+    # A product is a mean of `many` numbers 2 cos a cos b, of variance at most 3/2.
+    assert error(gamma / components) < (1.5 / many) ** 0.5
+    for wrong in (0.85, 1.15):
+        assert error(wrong * gamma / components) > (1.5 / many) ** 0.5
+    assert np.abs(tokens).max() <= math.sqrt(2 / many) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("image", "cell", "window", "stride", "channels"),
+    [(9, 3, 3, 1, 1), (10, 5, 4, 2, 3), (15, 5, 4, 1, 2), (12, 4, 5, 3, 1), (7, 7, 2, 2, 3)],
 )
+def test_a_token_is_the_mean_over_the_windows_whose_centre_lies_in_its_cell(image, cell, window, stride, channels):
+    images = pictures(4, image, channels, seed=1)
+    fixed = RandomFeatures(image, cell, features=11, window=window, stride=stride, seed=2).fit(images)
+    tokens = fixed.transform(images)
+    side = image // cell
+    assert tokens.shape == (4, side**2, 11)
+    assert str(tokens.dtype) == "torch.float32"
+    for n, picture in enumerate(images):
+        members = [[] for _ in range(side**2)]
+        for row in range(0, image - window + 1, stride):
+            for column in range(0, image - window + 1, stride):
+                down, across = (int((first + (window - 1) / 2) / cell) for first in (row, column))
+                found = fixed.whitening.transform(window_by_hand(picture, row, column, window)[None])
+                phase = found @ fixed.sampler.random_weights_ + fixed.sampler.random_offset_
+                members[down * side + across].append(np.sqrt(2 / 11) * np.cos(phase[0]))
+        assert sum(map(len, members)) == ((image - window) // stride + 1) ** 2
+        expected = np.array([np.mean(own, axis=0) for own in members])
+        np.testing.assert_allclose(tokens[n].numpy(), expected, rtol=0, atol=2e-4)
 
 
-test_bad_training_arguments = refusing_changes(
-    train_vit,
-    dict(zip(("images", "labels"), stripes(40), strict=True)) | {"shape": SHAPE},
-    ({"images": torch.zeros(40, 4, 5)}, "images must have shape"),
-    ({"labels": torch.zeros(39, dtype=torch.int64)}, r"labels must be an int64 tensor of shape \(40,\)"),
-    ({"labels": torch.zeros(40)}, "labels must be an int64 tensor"),
-    ({"labels": [0] * 40}, "got list"),
-    ({"labels": torch.full((40,), 3)}, r"labels must lie in 0..2; got 3..3: number the classes from 0"),
-    ({"epochs": 0}, "epochs must be"),
-    ({"batch": 0}, "batch must be"),
-    ({"step_size": 0.0}, "step_size must be"),
-)
+def test_batches_do_not_matter():
+    images = pictures(207, 6, 2)
+    fixed = RandomFeatures(6, 3, features=5, window=3, stride=1).fit(images[:50])
+    whole = fixed.transform(images).numpy()
+    assert whole.shape == (207, 4, 5)
+    for part in (slice(0, 1), slice(95, 108), slice(200, 207)):
+        np.testing.assert_allclose(fixed.transform(images[part]).numpy(), whole[part], rtol=0, atol=1e-5)
+    assert np.abs(whole[1:] - whole[:-1]).max(axis=(1, 2)).min() > 1e-3  # no picture stands in another's place
+
+
+def test_the_seed_and_the_pictures_are_all_that_enters():
+    images = pictures(20)
+    before = np.random.get_state()[1].copy()  # noqa: NPY002  (the global state must not be used)
+    one, again, other = (
+        RandomFeatures(8, 4, features=6, window=3, seed=seed).fit(images).transform(images).numpy()
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(one, again)
+    assert np.abs(one - other).max() > 0.1
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002
+    assert list(inspect.signature(RandomFeatures.fit).parameters) == ["self", "images"]  # no labels
+    brighter = RandomFeatures(8, 4, features=6, window=3).fit(images[:10]).transform(images).numpy()
+    assert np.abs(one - brighter).max() > 1e-3  # the whitening is that of the pictures it was given

@@ -11,20 +11,20 @@ makes `tables/attention_maps.npz` again. Its pictures are thumbnails of MNIST (L
 """
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from attnbook.stored import seal, sealed
+from attnbook.token_selection.real_data.experiment import nested_flips, train_selection
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer
-from attnbook.token_selection.real_data.loaders import load, told
+from attnbook.token_selection.real_data.loaders import load
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.selection import nested_flips, train_selection
-from attnbook.token_selection.real_data.sets_study import N
 from attnbook.token_selection.real_data.setups import parts_of, prepare
 from attnlib.randomness import stream
 from bookkit.files import written_aside
@@ -32,24 +32,19 @@ from bookkit.parser import answered
 
 STORED = Path(__file__).parent / "tables" / "attention_maps.npz"
 SHOWN = ("cifar10", "mnist")
-ETA, CELLS = 0.2, 7
+N, ETA, CELLS = 200, 0.2, 7
 ROWS = 3  # pairs of pictures of a set
 
 
-@dataclass(frozen=True)
-class Maps:
-    """Of one set: P pairs of a clean sample and a flipped one of the same class."""
+class Maps(SimpleNamespace):
+    """Of one set: P pairs of a clean sample and a flipped one of the same class.
 
-    pictures: np.ndarray  # (P, 2, ...) uint8, as published
-    attention: (
-        np.ndarray
-    )  # (P, 3, 7, 7): the clean sample and the flipped one, trained with flipped labels; this one's twin
-    true: np.ndarray  # (P,) class of both
-    given: np.ndarray  # (P,) label on which the flipped sample was trained
-    answers: np.ndarray  # (P, 3) what the two networks say, in the order of `attention`
-    memorised: np.ndarray  # (flipped,) bool: the flipped label is reproduced
-    restored: np.ndarray  # (flipped,) bool: with its twin's attention, a head each, the true label comes back
-    with_another: np.ndarray  # (flipped,) bool: the same with the twin's attention of the next flipped sample
+    pictures: (P, 2, ...) uint8, as published. attention: (P, 3, 7, 7): the clean sample and the flipped one, trained with flipped labels;
+    this one's twin. true: (P,) class of both. given: (P,) label on which the flipped sample was trained. answers: (P, 3) what the two
+    networks say, in the order of `attention`.
+    Of all flipped samples, (flipped,) bool: memorised, the flipped label is reproduced; restored, with its twin's attention, a head each,
+    the true label comes back; with_another, the same with the twin's attention of the next one.
+    """
 
 
 def maps_of(name: str, *, data: str | Path | None = None, cache: Path | None = None, seed: int = 0) -> Maps:
@@ -78,14 +73,14 @@ def maps_of(name: str, *, data: str | Path | None = None, cache: Path | None = N
     looked = attention.mean(2)[..., 1:].unflatten(-1, (CELLS, CELLS)).numpy()
     first, then = where.T
     return Maps(
-        found.split(plan.official).x[pool[where]],
-        np.stack([looked[1][first], looked[1][then], looked[0][then]], 1).astype(np.float32),
-        true.numpy()[then],
-        labels[1].numpy()[then],
-        np.stack([noisy[first], noisy[then], twin[then]], 1),
-        (noisy == labels[1])[wrong].numpy(),
-        restored.numpy(),
-        with_another.numpy(),
+        pictures=found.split(plan.official).x[pool[where]],
+        attention=np.stack([looked[1][first], looked[1][then], looked[0][then]], 1).astype(np.float32),
+        true=true.numpy()[then],
+        given=labels[1].numpy()[then],
+        answers=np.stack([noisy[first], noisy[then], twin[then]], 1),
+        memorised=(noisy == labels[1])[wrong].numpy(),
+        restored=restored.numpy(),
+        with_another=with_another.numpy(),
     )
 
 
@@ -115,22 +110,19 @@ def store(maps: Mapping[str, Maps], path: Path = STORED) -> None:
 def stored_maps(path: Path = STORED) -> dict[str, Maps]:
     """The stored ones, by data set."""
     with np.load(sealed(path), allow_pickle=False) as table:
-        return {name: Maps(**{field: table[f"{name}/{field}"] for field in Maps.__annotations__}) for name in SHOWN}
+        fields = {name: [key.split("/")[1] for key in table if key.startswith(f"{name}/")] for name in SHOWN}
+        return {name: Maps(**{field: table[f"{name}/{field}"] for field in own}) for name, own in fields.items()}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; exit codes are those of `told`."""
+def main() -> None:
+    """The command line."""
     parser = argparse.ArgumentParser(prog="python -m attnbook.token_selection.real_data.attention_maps")
     parser.add_argument("--data", metavar="FOLDER", help="of published files; default: $ATTNLIB_DATA, else a library")
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="where the tokens are kept")
     parser.add_argument("--out", type=Path, default=STORED, metavar="FILE", help="default: the package's own table")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     torch.set_num_threads(1)
-
-    def work() -> None:
-        store({name: maps_of(name, data=options.data, cache=options.cache) for name in SHOWN}, options.out)
-
-    return told("attention_maps", work)
+    store({name: maps_of(name, data=options.data, cache=options.cache) for name in SHOWN}, options.out)
 
 
 if __name__ == "__main__":

@@ -2,33 +2,29 @@
 
 The modules of the library carry other names in other versions. Here they are looked up by what they are, and a layout that is
 not known is an error.
+
+Everything below the last layer is frozen, so a text has to pass through an encoder only once (`EncodedTexts`). What is kept is the input
+of the last layer, not a result: every seed, sample size and noise level starts from it.
 """
 
-from collections.abc import Callable, Iterable
+import functools
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from attnbook.token_selection.real_data.fixed_tokens import TextTokens, cache_folder, file_sha256
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
-from attnlib import checks
 from attnlib.extras import extra
 
 # The backbones in the authors' code, dropout set to 0.
 BACKBONES = {"image": "google/vit-base-patch16-224-in21k", "text": "bert-base-uncased"}
-
-
-def progress_bar(items: Iterable, label: str, show: bool) -> Iterable:
-    """`items`, with a tqdm bar when `show` and tqdm is installed."""
-    if not show:
-        return items
-    try:
-        from tqdm.auto import tqdm
-    except ModuleNotFoundError:
-        return items
-    return tqdm(items, desc=label)
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
 
 def _loaded(what: str, load: Callable, source: str | Path, **options: Any) -> Any:
@@ -60,8 +56,6 @@ def load_classifier(kind: str, classes: int, source: str | Path) -> nn.Module:
     kind: "image" (ViT) or "text" (BERT). source: local folder or hub name.
     Raises ModuleNotFoundError without the extra `real`, OSError (what was tried, what to do) when nothing can be loaded.
     """
-    checks.one_of("kind", kind, tuple(BACKBONES))
-    checks.whole_number("classes", classes, at_least=2)
     with extra("real"):
         from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification, logging
 
@@ -214,9 +208,74 @@ def frozen_last_layer(
 
     Values (N, L, D) are computed here, `batch` samples at a time. `finish` shares the model's weights and is frozen.
     """
-    checks.tensor("hidden", hidden, ("N", "L", model.config.hidden_size))
     parts = last_layer(model)
     tokens = hidden if parts.pre_norm is None else torch.cat([parts.pre_norm(chunk) for chunk in hidden.split(batch)])
     values = torch.cat([parts.value(chunk) for chunk in tokens.split(batch)])
     finish = Finish(model).eval().requires_grad_(False)
     return FrozenLastLayer(tokens, values, hidden[:, 0].clone(), mask, parts.heads, finish)
+
+
+# --- Texts ----------------------------------------------------------------------------------------------------------------
+
+
+def _weights_file(folder: Path) -> Path:
+    for name in _WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(
+        f"encoder must be a folder with {' or '.join(_WEIGHTS)}, config.json and a tokenizer; got {folder}: give the folder "
+        "that save_pretrained wrote, or one downloaded from a model hub"
+    )
+
+
+def describe_encoder(folder: str | Path) -> dict[str, Any]:
+    """What a stored table says of an encoder, without its path: architecture, layers, width, heads, sha256 of the weights.
+
+    Raises FileNotFoundError when the folder holds no model.
+    """
+    folder = Path(folder)
+    weights = _weights_file(folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return {
+        "architecture": config.get("model_type", "unknown"),
+        "layers": config.get("num_hidden_layers"),
+        "width": config.get("hidden_size"),
+        "heads": config.get("num_attention_heads"),
+        "weights_sha256": file_sha256(weights),
+    }
+
+
+class EncodedTexts(TextTokens):
+    """Input of the last layer of a frozen BERT-like encoder, (max_length, D) a text, float32.
+
+    encoder: folder of the model and its tokenizer; what is kept is found by the hash of its weights. special_tokens: True puts [CLS] at
+    position 0; False (the authors' code) leaves the first word piece there. folder: None takes `cache_folder()`.
+    Raises FileNotFoundError when `encoder` holds no model, ValueError for more positions than it has and for a text without word pieces.
+    """
+
+    dtype = np.float32
+
+    def __init__(
+        self, encoder: Path, max_length: int, special_tokens: bool = True, folder: str | Path | None = None
+    ) -> None:
+        self.encoder, self.special_tokens = encoder, special_tokens
+        name = f"{file_sha256(_weights_file(encoder))[:8]}-{max_length}{'-special' * special_tokens}"
+        config = json.loads((encoder / "config.json").read_text(encoding="utf-8"))
+        if max_length > (limit := config["max_position_embeddings"]):
+            raise ValueError(f"max_length must be at most the encoder's {limit} positions; got {max_length}")
+        super().__init__(Path(folder or cache_folder()) / f"encoded-{name}", (max_length, config["hidden_size"]))
+
+    @functools.cached_property
+    def network(self) -> tuple[Any, nn.Module]:
+        """Tokenizer and network."""
+        return load_tokenizer(self.encoder), load_classifier("text", 2, self.encoder)
+
+    def pieces(self, samples: Sequence[str]) -> list[list[int]]:
+        options = {"truncation": True, "max_length": self.shape[0], "add_special_tokens": self.special_tokens}
+        found = self.network[0](list(samples), **options)["input_ids"]
+        if empty := [text for text, row in zip(samples, found, strict=True) if not row]:
+            raise ValueError(f"texts must give at least one word piece; got none for {empty[0]!r}")
+        return found
+
+    def vectors(self, ids: torch.Tensor) -> torch.Tensor:
+        return last_layer_input(self.network[1], {"input_ids": ids})

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,10 @@ import torch
 
 from attnbook.stored import seal, sealed
 from attnbook.token_selection.real_data.experiment import NoiseStudy
+from attnbook.token_selection.real_data.frozen import free_heads, reachable_by_one_token, wrong_labels
 from attnbook.token_selection.real_data.plans import PLANS
-from attnbook.token_selection.real_data.reach import free_heads, reachable_by_one_token, wrong_labels
 from attnbook.token_selection.real_data.setups import Setup, prepare, scale_head
 from attnbook.token_selection.real_data.vit import ViTShape
-from attnlib import checks
 from attnlib.device import one_thread
 from bookkit.files import written_aside
 from bookkit.parser import answered
@@ -32,24 +32,15 @@ STORED = Path(__file__).parent / "tables" / "digits_study.npz"
 _REACH_SAMPLES = 300
 
 
-@dataclass(frozen=True)
-class DigitsStudy:
-    """All runs. `runs[n]` and `held[k]` are lists over seeds; `held[k]`: only k heads of the last layer are trained."""
+class DigitsStudy(SimpleNamespace):
+    """All runs, and with which settings: what `digits_study` was given, by the same names.
 
-    shape: ViTShape
-    seeds: tuple[int, ...]
-    sizes: tuple[int, ...]
-    noise_levels: tuple[float, ...]
-    steps: int
-    step_size: float
-    held_size: int  # n of the runs in `held`
-    held_level: float  # their noise level, beside the clean-label baseline
-    runs: dict[int, list[NoiseStudy]]
-    held: dict[int, list[NoiseStudy]]
-    one_token: torch.Tensor  # (seeds,) reach when all heads must attend to one and the same token
-    settings: dict[str, Any]  # all of them, by which stored runs are known
-    trained: int  # so many of the seeds, from the first, were trained here; the others were read from the stored runs
-    drift: float  # largest difference of a final test accuracy between a run trained here and its stored row; nan: none
+    runs[n], held[k]: lists of `NoiseStudy` over seeds; `held`: only k heads of the last layer are trained, at n = held_size and the noise
+    levels 0 and held_level. free: numbers of trained heads, rising; the last one is all of them.
+    one_token: (seeds,) reach when all heads must attend to one and the same token.
+    settings: all of them, by which stored runs are known. trained: so many of the seeds, from the first, were trained here; the others were
+    read from the stored runs. drift: largest difference of a final test accuracy between a run trained here and its stored row; nan: none.
+    """
 
     def values(self, what: str, n: int) -> torch.Tensor:
         """A quantity of `NoiseStudy`, seeds first, at one n: (seeds, ...)."""
@@ -63,11 +54,6 @@ class DigitsStudy:
         if values.ndim == 1:
             return values
         return values[:, [0, self.noise_levels.index(self.held_level)]]
-
-    @property
-    def free(self) -> tuple[int, ...]:
-        """Numbers of trained heads, rising; the last one is all of them."""
-        return (*sorted(self.held), self.shape.heads)
 
 
 def _stack(runs: list[NoiseStudy], what: str) -> torch.Tensor:
@@ -114,45 +100,26 @@ def digits_study(
         live: so many seeds, from the first, are trained here even where their runs are stored, and compared with them.
         read: False trains every seed here.
 
-    Uses one thread of torch. Raises ValueError for sizes that do not fit, before any training.
+    Uses one thread of torch.
     """
     shape = shape or ViTShape()
-    checks.whole_number("seeds", seeds, at_least=1)
-    checks.whole_number("seed", seed, at_least=0)
-    checks.positive_number("head_scale", head_scale)
-    for n in (*sizes, held_size):
-        checks.whole_number("n", n, at_least=1)
-        if n > parts[1]:
-            raise ValueError(f"n must be at most the phase-2 pool of {parts[1]} samples; got {n}: take n from the pool")
-    if held_size not in sizes or held_level not in noise_levels:
-        raise ValueError(
-            f"held_size and held_level must be among the sizes {tuple(sizes)} and noise levels {tuple(noise_levels)}; "
-            f"got {held_size} and {held_level}"
-        )
     every = tuple(range(seed, seed + seeds))
     settings = {
-        "shape": _plan_shape(shape), "sizes": list(sizes), "noise_levels": list(noise_levels), "steps": steps,
+        "shape": _plan_shape(shape), "sizes": tuple(sizes), "noise_levels": tuple(noise_levels), "steps": steps,
         "step_size": step_size, "epochs": epochs, "head_scale": head_scale,
         "free": sorted({k for k in free if k < shape.heads}), "held_size": held_size, "held_level": held_level,
-        "parts": list(parts),
+        "parts": parts,
     }  # fmt: skip
     kept = _stored(settings, STORED) if read and STORED.is_file() else {}
     here = [s for i, s in enumerate(every) if s not in kept or i < live]
     found = kept | {s: _train_seed(s, settings) for s in here}
     drift = [found[s].distance(kept[s]) for s in here if s in kept]
+    known = {"settings": settings, "shape": shape, "seeds": every, "free": (*settings["free"], shape.heads)}
     return DigitsStudy(
-        shape=shape,
-        seeds=every,
-        sizes=tuple(sizes),
-        noise_levels=tuple(noise_levels),
-        steps=steps,
-        step_size=step_size,
-        held_size=held_size,
-        held_level=held_level,
+        **settings | known,
         runs={n: [found[s].runs[n] for s in every] for n in sizes},
         held={k: [found[s].held[k] for s in every] for k in settings["free"]},
         one_token=torch.tensor([found[s].one_token for s in every], dtype=torch.float64),
-        settings=settings,
         trained=len(here),
         drift=max(drift, default=float("nan")),
     )
@@ -189,7 +156,8 @@ def _train_seed(seed: int, settings: Mapping[str, Any]) -> _Seed:
     targets = wrong_labels(setup.test_labels[looked_at], setup.classes, seed=seed, run=2)
     one_token = reachable_by_one_token(setup.test.subset(looked_at), targets).double().mean()
     for n in larger:  # the same network and test samples: reach is what it was
-        runs[n] = replace(setup.study(n, levels, reach_samples=0, **common), reach=runs[smallest].reach)
+        runs[n] = setup.study(n, levels, reach_samples=0, **common)
+        runs[n].reach = runs[smallest].reach
     held = {
         k: replace(part, features=None).study(
             settings["held_size"], (0.0, level), reach_samples=_REACH_SAMPLES, **common
@@ -223,20 +191,9 @@ def _stored(settings: dict[str, Any], path: Path) -> dict[int, _Seed]:
     }
 
 
-def _packed(study: NoiseStudy, prefix: str) -> dict[str, np.ndarray]:
-    values = {field.name: getattr(study, field.name) for field in fields(study)}
-    return {prefix + name: np.asarray(value) for name, value in values.items() if value is not None}
-
-
 def _unpacked(table: Mapping[str, np.ndarray], prefix: str) -> NoiseStudy:
-    found: dict[str, Any] = {}
-    for field in fields(NoiseStudy):
-        value = table.get(prefix + field.name)
-        if value is None or field.type is torch.Tensor:
-            found[field.name] = None if value is None else torch.from_numpy(value)
-        else:
-            found[field.name] = tuple(value.tolist()) if value.ndim else value.item()
-    return NoiseStudy(**found)
+    values = {key.removeprefix(prefix): value for key, value in table.items() if key.startswith(prefix)}
+    return NoiseStudy(**{name: torch.from_numpy(v) if v.ndim else v.item() for name, v in values.items()})
 
 
 def store(study: DigitsStudy, path: Path) -> None:
@@ -244,10 +201,9 @@ def store(study: DigitsStudy, path: Path) -> None:
     table: dict[str, Any] = {"settings": np.array(json.dumps(study.settings)), "seeds": np.array(study.seeds)}
     for i, seed in enumerate(study.seeds):
         table[f"{seed}/one_token"] = study.one_token[i].numpy()
-        for n in study.sizes:
-            table |= _packed(study.runs[n][i], f"{seed}/n/{n}/")
-        for k in study.held:
-            table |= _packed(study.held[k][i], f"{seed}/free/{k}/")
+        for folder, kept in (("n", study.runs), ("free", study.held)):
+            for k, runs in kept.items():
+                table |= {f"{seed}/{folder}/{k}/{name}": np.asarray(value) for name, value in vars(runs[i]).items()}
     with written_aside(path) as aside, aside.open("wb") as file:
         np.savez_compressed(file, **table)
     seal(path)

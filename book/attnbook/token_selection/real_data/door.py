@@ -4,7 +4,7 @@
     attnlib real PICTURES -o mine.json                      a folder with a subfolder of pictures for each class
 
 An estimate comes first. Each finished seed and n is kept; the same command goes on where it stopped. At the end the table is shown: test
-accuracy, fit of flipped labels, and the fraction of copying F (`sets_study`) with interval and outcome by the rule of `trial`.
+accuracy, fit of flipped labels, and the fraction of copying F with interval and outcome by the rule of `trial`.
 """
 
 import functools
@@ -19,15 +19,12 @@ import torch
 
 from attnbook.files import require_writable
 from attnbook.token_selection.real_data import backbones, trial
+from attnbook.token_selection.real_data.experiment import train_selection
 from attnbook.token_selection.real_data.lite0 import NETS
-from attnbook.token_selection.real_data.loaders import DATA_SETS, RealData, load, told
-from attnbook.token_selection.real_data.pictures import load_pictures
+from attnbook.token_selection.real_data.loaders import DATA_SETS, RealData, load, load_pictures, told
 from attnbook.token_selection.real_data.plans import PLANS, Plan, own_pictures
-from attnbook.token_selection.real_data.remake import left_to_do, remake
-from attnbook.token_selection.real_data.selection import check_noise_levels, train_selection
-from attnbook.token_selection.real_data.sets_study import classes_of, fraction_of_copying
 from attnbook.token_selection.real_data.setups import fixed_backbone, processed
-from attnbook.token_selection.real_data.tables import TABLES, ResultTable
+from attnbook.token_selection.real_data.tables import TABLES, ResultTable, left_to_do, remake
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
 from attnlib.device import resolve
 from bookkit.parser import Parser
@@ -116,14 +113,14 @@ def estimate(
 
 def shown(table: ResultTable, n: int) -> str:
     """What a table found at one n: accuracies, fit, F of attention and of a new linear head, interval and outcome by the rule."""
-    levels, classes = table.noise_levels, classes_of(table)
+    levels, classes = table.noise_levels, trial.classes_of(table)
     lines = [f"n = {n}, {len(table.seeds(n))} seeds".ljust(20) + "".join(f"{f'eta {eta:g}':>9}" for eta in levels)]
     for name, what in (("accuracy", "test_accuracy"), ("fit", "fit_noisy"), ("linear head", "linear_head")):
-        values = 100 * table.final(what, n)[0]
+        values = 100 * table.final(what, n)
         lines.append(f"{name}, %".ljust(20) + "".join("        -" if np.isnan(v) else f"{v:9.1f}" for v in values))
     found = table.values("test_accuracy", n)[..., -1], table.values("linear_head", n)
     with np.errstate(divide="ignore", invalid="ignore"):  # without meaning at the accuracy of a guess
-        own, linear = (float(fraction_of_copying(one, levels, classes).mean()) for one in found)
+        own, linear = (float(trial.fraction_of_copying(one, levels, classes).mean()) for one in found)
     if len(table.seeds(n)) < trial.SEEDS:
         said = f"{own:.2f}, no interval: the rule asks for {trial.SEEDS} seeds (--seeds 0 1 2 3 4)"
     else:
@@ -168,8 +165,6 @@ def _run(asked: Any) -> None:
     ready = asked.out.suffix == ".json" and asked.out.resolve().parent.is_dir() if asked.out else not folder
     if not ready:
         raise ValueError(f"-o must name a .json file in a folder that exists; got {asked.out}")
-    for n in asked.n or (200,) * bool(folder):
-        check_noise_levels(asked.noise or PLANS[name].noise, n)
     side = NETS[PLANS[name].fixed].size if PLANS[name].fixed in NETS else 224  # what the backbone takes
     data = load_pictures(folder, side, progress=True) if folder else load(PLANS[name].data or name, asked.data)
     plan = own_pictures(PLANS[name], len(data.split("all")), asked.n or (200,)) if folder else PLANS[name]

@@ -1,16 +1,15 @@
-"""The fine-tuning experiment under label noise: one cache, all noise levels at once, every baseline, every statistic."""
+"""The fine-tuning experiment under label noise: nested flips, Adam on query and key for all runs at once, every baseline and statistic."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import functional
 
-from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
-from attnbook.token_selection.real_data.reach import reachable, wrong_labels
-from attnbook.token_selection.real_data.selection import check_noise_levels, nested_flips, train_selection
-from attnbook.token_selection.real_data.vit import check_labels
+from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey, reachable, wrong_labels
 from attnlib import checks
 from attnlib.randomness import stream
 
@@ -18,37 +17,126 @@ FITTED_FROM = 0.5  # fraction of flipped labels reproduced from which noise coun
 BENIGN_BELOW = 0.25  # accuracy lost, as a fraction of copying, below which it counts as unharmed
 
 
-@dataclass(frozen=True)
-class NoiseStudy:
+# --- Flips and training ---------------------------------------------------------------------------------------------------
+
+
+def check_noise_levels(noise_levels: Sequence[float], n: int) -> tuple[float, ...]:
+    """The levels as floats. Raises ValueError unless they rise from 0 (the baseline), stay at most 1, and each flips a label."""
+    levels = tuple(checks.probability("noise_levels", level) for level in noise_levels)
+    if not levels or levels[0] != 0 or any(a >= b for a, b in itertools.pairwise(levels)):
+        raise ValueError(f"noise_levels must rise from 0, the clean-label baseline; got {levels}")
+    flips = [round(level * n) for level in levels]
+    if any(a == b for a, b in itertools.pairwise(flips)):
+        raise ValueError(
+            f"noise_levels must each flip more of the n = {n} labels than the one before; got {levels}, which flip {flips}: "
+            "raise n or spread the levels"
+        )
+    return levels
+
+
+def nested_flips(
+    labels: torch.Tensor, classes: int, noise_levels: Sequence[float], *, seed: int = 0, run: int = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels with exactly round(eta n) of them changed to another class, uniformly; a smaller eta flips a subset.
+
+    labels: (n,) int64. Returns (labels (E, n), flipped (E, n) bool), one row per level. Randomness: stream(seed, "flips", run).
+    """
+    n = len(labels)
+    draws = stream(seed, "flips", run)
+    order = torch.from_numpy(draws.permutation(n))
+    other = (labels + torch.from_numpy(draws.integers(1, classes, n)).to(labels.device)) % classes
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(n)
+    flipped = torch.stack([rank < round(level * n) for level in noise_levels]).to(labels.device)
+    return torch.where(flipped, other, labels), flipped
+
+
+def step_sizes(steps: int, step_size: float, warmup: int, final_fraction: float) -> list[float]:
+    """Step sizes 1..steps: linear from step_size / warmup to `step_size`, then linear to `final_fraction` of it at the end."""
+    rise = [step_size * (i + 1) / warmup for i in range(min(warmup, steps))]
+    left = steps - len(rise)
+    fall = np.linspace(1.0, final_fraction, left + 1)[1:] * step_size
+    return rise + fall.tolist()
+
+
+def train_selection(
+    layer: FrozenLastLayer,
+    labels: torch.Tensor,
+    start: QueryKey,
+    *,
+    steps: int = 600,
+    step_size: float = 5e-3,
+    batch: int | None = None,
+    warmup: int = 20,
+    final_fraction: float = 0.1,
+    drop_last: bool = True,
+    seed: int = 0,
+    run: int = 1,
+    recorded: Sequence[int] = (),
+    observe: Callable[[QueryKey], Any] | None = None,
+) -> tuple[QueryKey, list]:
+    """Adam (no weight decay) on query weight, query bias and key weight; every run has its own labels, loss and state.
+
+    layer: n training samples. labels: (R, n) int64. start: (R, ...) weights, left untouched. batch: minibatch size, drawn in
+    epochs in the order of stream(seed, "batches", run), the same for every run; None is full batch. drop_last: an epoch leaves out
+    the samples that fill no batch; False makes a smaller one of them. `observe(weights)` is
+    called without gradients after the steps named in `recorded` (0 is the start); its answers come back in order.
+
+    Returns (trained weights (R, ...), observations).
+    """
+    n = len(layer)
+    weights = QueryKey(*(tensor.detach().clone().requires_grad_() for tensor in start.tensors()))
+    optimiser = torch.optim.Adam(weights.tensors(), lr=step_size, fused=True)
+    watched, seen = set(recorded), []
+
+    def watch(step: int) -> None:
+        if observe is not None and step in watched:
+            with torch.no_grad():
+                seen.append(observe(weights))
+
+    orders = stream(seed, "batches", run)
+    queue: list[torch.Tensor] = []
+    watch(0)
+    for step, size in enumerate(step_sizes(steps, step_size, warmup, final_fraction), start=1):
+        part, wanted = layer, labels
+        if batch is not None and batch < n:
+            if not queue:
+                queue = list(torch.from_numpy(orders.permutation(n))[: n - n % batch if drop_last else n].split(batch))
+            chosen = queue.pop(0)
+            part, wanted = layer.subset(chosen), labels[:, chosen]
+        logits = part.logits(weights)
+        # The sum over runs of each run's mean: no run feels another.
+        loss = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="sum") / wanted.shape[1]
+        for group in optimiser.param_groups:
+            group["lr"] = size
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        watch(step)
+    return QueryKey(*(tensor.detach() for tensor in weights.tensors())), seen
+
+
+# --- One seed at all noise levels -----------------------------------------------------------------------------------------
+
+
+class NoiseStudy(SimpleNamespace):
     """What one seed gave: E noise levels, the first the clean-label baseline (eta = 0), S recorded steps.
 
-    Fractions lie in [0, 1]; nan where there is nothing to average (flipped samples of the baseline). Third axis "noisy, clean, test":
-    training samples with a flipped label, the other training samples, test samples.
-    """
+    n, seed, noise_levels (E).
+    samples: (n,) indices into the training cache. labels: (E, n) trained on. noisy: (E, n) bool, True where flipped; nested in E.
+    recorded: (S,) steps at which the path was recorded, 0 and the last among them. Of the path, each (E, S): test_accuracy, on true test
+    labels; fit_noisy and fit_clean, fractions of flipped and of the other training labels reproduced; train_loss, mean cross-entropy on
+    the labels trained on.
+    hits: (E, M) bool, at the end: True where a test sample is given its true label.
+    max_attention: (E, 3) largest attention weight, mean over samples and heads. twin_distance: (E, 3) total variation from the baseline's
+    attention, the same mean. Second axis: training samples with a flipped label, the other training samples, test samples.
+    head_only: test accuracy with the backbone's own query and key; nan when not given. reset: with fresh ones, before training.
+    linear_head: (E,) test accuracy of a new linear head on frozen features; linear_head_fit: (E,) fraction of its training labels, flipped
+    ones included, that it reproduces; nan without features.
+    reach: fraction of test samples that free attention can give a random other label; nan when not asked for.
 
-    n: int
-    seed: int
-    classes: int
-    noise_levels: tuple[float, ...]
-    step_size: float
-    steps: int  # horizon: optimiser steps
-    batch: int | None  # None: full batch
-    recorded: torch.Tensor  # (S,) steps at which the path was recorded, 0 and `steps` among them
-    samples: torch.Tensor  # (n,) indices into the training cache
-    labels: torch.Tensor  # (E, n) labels trained on
-    noisy: torch.Tensor  # (E, n) bool, True where the label was flipped; nested in E
-    test_accuracy: torch.Tensor  # (E, S) on true test labels
-    hits: torch.Tensor  # (E, M) bool, at the end: True where a test sample is given its true label
-    fit_noisy: torch.Tensor  # (E, S) fraction of flipped training labels reproduced
-    fit_clean: torch.Tensor  # (E, S) fraction of the other training labels reproduced
-    train_loss: torch.Tensor  # (E, S) mean cross-entropy on the labels trained on
-    max_attention: torch.Tensor  # (E, 3) largest attention weight, mean over samples and heads: noisy, clean, test
-    twin_distance: torch.Tensor  # (E, 3) total variation from the baseline's attention, the same mean
-    head_only: float  # test accuracy with the backbone's own query and key; nan when not given
-    reset: float  # test accuracy with fresh query and key, before training
-    linear_head: torch.Tensor  # (E,) test accuracy of a new linear head on frozen features; nan without features
-    linear_head_fit: torch.Tensor  # (E,) fraction of its training labels, flipped ones included, that it reproduces
-    reach: float  # fraction of test samples that free attention can give a random other label; nan when not asked for
+    Fractions lie in [0, 1]; nan where there is nothing to average (flipped samples of the baseline).
+    """
 
     @property
     def lost_fraction(self) -> torch.Tensor:
@@ -56,7 +144,7 @@ class NoiseStudy:
 
         A learner that reproduces the noise on fresh data (right with probability (1 - eta) acc_0) has fraction 1.
         """
-        eta = torch.tensor(self.noise_levels, dtype=torch.float64)
+        eta = torch.as_tensor(self.noise_levels, dtype=torch.float64)
         accuracy = self.test_accuracy[:, -1]
         fraction = (accuracy[0] - accuracy) / (eta * accuracy[0])
         return fraction.where(eta > 0, torch.nan)
@@ -148,15 +236,13 @@ def noise_study(
     classes: int,
     noise_levels: Sequence[float] = (0.0, 0.1, 0.2, 0.4),
     seed: int = 0,
-    step_size: float = 5e-3,
     steps: int = 600,
-    batch: int | None = None,
     start_scale: float = 0.02,
     recorded: Sequence[int] | None = None,
     head_only: float = float("nan"),
     features: tuple[torch.Tensor, torch.Tensor] | None = None,
     reach_samples: int = 300,
-    **schedule: Any,
+    **training: Any,
 ) -> NoiseStudy:
     """Train query and key of the last layer on n noisy-label samples, every noise level from the same start, where the caches are.
 
@@ -168,31 +254,15 @@ def noise_study(
         noise_levels: eta, rising from 0 (the baseline). Exactly round(eta n) labels are flipped, nested in eta.
         seed: samples ("resampling", run 1), flips ("flips", run 1 and, for reach, 2), start ("start", run 1) and minibatch
             order ("batches", run 1) are drawn from its streams.
-        step_size: largest Adam step size; its schedule is that of `train_selection`.
-        steps: horizon. batch: minibatch size (the same order at every noise level), None for full batch.
+        steps: horizon.
         start_scale: standard deviation of the fresh query and key weights; biases start at zero.
         recorded: steps to record besides 0 and the last; None takes about fifteen, closer together early on.
         head_only: test accuracy of the untouched backbone, kept in the result.
         features: (train (N, F), test (M, F)) inputs of the frozen linear head, for the baseline "new linear head".
         reach_samples: test samples on which reach is measured; 0 skips it.
-        schedule: warmup, final_fraction and drop_last of `train_selection`.
-
-    Raises ValueError before any work: labels outside 0..classes-1, n above N, noise levels that do not rise from 0 or flip no
-    label, caches of different sizes.
+        training: step_size, batch (the same order at every noise level), warmup, final_fraction and drop_last of `train_selection`.
     """
-    checks.whole_number("n", n, at_least=1)
-    checks.whole_number("classes", classes, at_least=2)
-    checks.whole_number("reach_samples", reach_samples, at_least=0)
-    if n > len(train):
-        raise ValueError(f"n must be at most the {len(train)} samples of the training cache; got {n}")
-    check_labels("train_labels", train_labels, len(train), classes)
-    check_labels("test_labels", test_labels, len(test), classes)
-    sizes = [(part.tokens.shape[2], part.values.shape[2], part.heads) for part in (train, test)]
-    if sizes[0] != sizes[1]:
-        raise ValueError(
-            f"train and test must be caches of one network; got (width, values, heads) {sizes[0]} and {sizes[1]}"
-        )
-    levels = check_noise_levels(noise_levels, n)
+    levels = tuple(noise_levels)
     marks = sorted({0, steps, *(_default_records(steps) if recorded is None else recorded)})
 
     samples = torch.from_numpy(stream(seed, "resampling", 1).permutation(len(train)))[:n]
@@ -207,25 +277,16 @@ def noise_study(
         right = test.logits(weights).argmax(-1) == test_labels
         return right.double().mean(1), _share(hits, noisy), _share(hits, ~noisy), loss.double().mean(1)
 
-    trained, path = train_selection(
-        layer,
-        labels,
-        start,
-        steps=steps,
-        step_size=step_size,
-        batch=batch,
-        seed=seed,
-        recorded=marks,
-        observe=observe,
-        **schedule,
-    )
-    accuracy, fit_noisy, fit_clean, loss = (torch.stack(column, 1).cpu() for column in zip(*path, strict=True))
+    training |= {"steps": steps, "seed": seed, "recorded": marks, "observe": observe}
+    trained, path = train_selection(layer, labels, start, **training)
+    names = "test_accuracy", "fit_noisy", "fit_clean", "train_loss"
+    found = dict(zip(names, (torch.stack(column, 1).cpu() for column in zip(*path, strict=True)), strict=True))
 
     with torch.no_grad():
         attention = layer.attention(trained), test.attention(trained)
         hits = test.logits_of(attention[1]).argmax(-1) == test_labels
-        largest = [a.amax(-1).mean(-1) for a in attention]
-        distance = [0.5 * (a - a[:1]).abs().sum(-1).mean(-1) for a in attention]
+        found["max_attention"] = _by_kind(*(a.amax(-1).mean(-1) for a in attention), noisy)
+        found["twin_distance"] = _by_kind(*(0.5 * (a - a[:1]).abs().sum(-1).mean(-1) for a in attention), noisy)
 
     linear = torch.full((2, len(levels)), torch.nan, dtype=torch.float64)
     if features is not None:
@@ -237,28 +298,7 @@ def noise_study(
         part = slice(0, reach_samples)
         targets = wrong_labels(test_labels[part], classes, seed=seed, run=2)
         reach = reachable(test.subset(part), targets).double().mean().item()
-    return NoiseStudy(
-        n=n,
-        seed=seed,
-        classes=classes,
-        noise_levels=levels,
-        step_size=step_size,
-        steps=steps,
-        batch=batch,
-        recorded=torch.tensor(marks),
-        samples=samples,
-        labels=labels.cpu(),
-        noisy=noisy.cpu(),
-        test_accuracy=accuracy,
-        hits=hits.cpu(),
-        fit_noisy=fit_noisy,
-        fit_clean=fit_clean,
-        train_loss=loss,
-        max_attention=_by_kind(*largest, noisy),
-        twin_distance=_by_kind(*distance, noisy),
-        head_only=head_only,
-        reset=accuracy[0, 0].item(),
-        linear_head=linear[0],
-        linear_head_fit=linear[1],
-        reach=reach,
-    )
+    found |= {"recorded": torch.tensor(marks), "samples": samples, "labels": labels.cpu(), "noisy": noisy.cpu()}
+    found |= {"hits": hits.cpu(), "head_only": head_only, "reset": found["test_accuracy"][0, 0].item(), "reach": reach}
+    found |= {"linear_head": linear[0], "linear_head_fit": linear[1]}
+    return NoiseStudy(n=n, seed=seed, noise_levels=levels, **found)

@@ -9,6 +9,9 @@ $$ s_l = \frac{(W_K u)\cdot x_l}{\sqrt{d_h}}, \quad u = W_Q^\top x_0 + b_Q, \qqu
 The key's bias adds the same number to every score of a head and drops out of the softmax: it is not kept.
 Only the row of position 0 is needed, so a head costs one vector W_K u per sample, not one key per token. Where all samples have the
 same x_0, a class token, it is one vector W_K u for all of them, and the scores are one product of matrices.
+*Reach*: which labels could be produced at all if every head chose its attention freely, sample by sample. Whatever query and key are
+trained, their attention is one of the free ones: reach is measured before phase 2 and bounds what phase 2 can memorise (up to the
+optimiser's failures, which make the measured reach too small, never too large).
 Shapes: R runs (leading axes), N samples, L positions, D width, h heads of width d_h. dtype float32 (any floating dtype works).
 """
 
@@ -19,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from torch.nn import functional
 
-from attnlib import checks
 from attnlib.randomness import stream
 
 
@@ -51,8 +54,6 @@ class FrozenLastLayer:
     heads: number of heads h.
     finish: frozen map (attended (..., N', h d_h), residual (N', D)) -> logits (..., N', classes): output projection,
         residual connections, norms, feed-forward block, final norm or pooler, head.
-
-    Raises ValueError when shapes, dtypes or the number of heads do not fit.
     """
 
     tokens: torch.Tensor
@@ -61,24 +62,6 @@ class FrozenLastLayer:
     mask: torch.Tensor | None
     heads: int
     finish: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-    def __post_init__(self) -> None:
-        checks.tensor("tokens", self.tokens, ("N", "L", "D"))
-        N, L, _ = self.tokens.shape
-        checks.tensor("values", self.values, (N, L, "h d_h"), like=self.tokens)
-        checks.tensor("residual", self.residual, (N, "D"), like=self.tokens)
-        checks.whole_number("heads", self.heads, at_least=1)
-        if self.values.shape[-1] % self.heads:
-            raise ValueError(
-                f"heads must divide the width of values; got {self.heads} heads and width {self.values.shape[-1]}"
-            )
-        if self.mask is not None:
-            if self.mask.dtype != torch.bool or self.mask.shape != (N, L):
-                raise ValueError(
-                    f"mask must be a bool tensor of shape ({N}, {L}) or None; got {self.mask.dtype} {tuple(self.mask.shape)}"
-                )
-            if not self.mask.any(-1).all():
-                raise ValueError("mask must leave every sample at least one position; got a sample without any")
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -101,10 +84,8 @@ class FrozenLastLayer:
     def start(self, *, scale: float = 0.02, runs: int = 1, seed: int = 0, run: int = 0) -> QueryKey:
         """Fresh weights: normal with standard deviation `scale`, bias zero, the *same* start for all `runs` (R, ...).
 
-        Drawn from stream(seed, "start", run), float32. Raises ValueError for bad sizes.
+        Drawn from stream(seed, "start", run), float32.
         """
-        checks.whole_number("runs", runs, at_least=1)
-        checks.positive_number("scale", scale)
         width, inner = self.tokens.shape[-1], self.values.shape[-1]
         draw = stream(seed, "start", run).standard_normal((2, width, inner))
         weights = torch.from_numpy((scale * draw).astype(np.float32)).to(self.tokens.device)
@@ -156,3 +137,68 @@ class FrozenLastLayer:
         values = self.values.unflatten(-1, (heads, width)).permute(2, 0, 1, 3).reshape(heads * N, L, width)
         attended = (attention @ values).view(heads, N, runs, width).permute(2, 1, 0, 3).reshape(runs, N, -1)
         return self.finish(attended, self.residual)
+
+
+# --- Reach ----------------------------------------------------------------------------------------------------------------
+
+
+def wrong_labels(labels: torch.Tensor, classes: int, *, seed: int = 0, run: int = 2) -> torch.Tensor:
+    """Another class for every label, uniformly: (N,) int64. Randomness: stream(seed, "flips", run)."""
+    added = torch.from_numpy(stream(seed, "flips", run).integers(1, classes, len(labels)))
+    return (labels + added.to(labels.device)) % classes
+
+
+def reachable(
+    layer: FrozenLastLayer, targets: torch.Tensor, *, steps: int = 150, step_size: float = 0.3
+) -> torch.Tensor:
+    """Whether free attention gives each sample its target label: (N,) bool.
+
+    Adam from uniform attention on the scores (N, h, L) themselves, cross-entropy to `targets` (N,) int64; a sample counts as
+    reached if the target is the largest logit after any step.
+    """
+    scores = layer.tokens.new_zeros(len(layer), layer.heads, layer.tokens.shape[1], requires_grad=True)
+    forbidden = None if layer.mask is None else ~layer.mask.unsqueeze(1)
+    optimiser = torch.optim.Adam([scores], lr=step_size, fused=True)
+    reached = torch.zeros(len(layer), dtype=torch.bool, device=scores.device)
+    for step in range(steps + 1):
+        allowed = scores if forbidden is None else scores.masked_fill(forbidden, -torch.inf)
+        logits = layer.logits_of(torch.softmax(allowed, -1))
+        reached |= logits.detach().argmax(-1) == targets
+        if step < steps:
+            optimiser.zero_grad()
+            functional.cross_entropy(logits, targets, reduction="sum").backward()
+            optimiser.step()
+    return reached
+
+
+@torch.no_grad()
+def reachable_by_one_token(layer: FrozenLastLayer, targets: torch.Tensor) -> torch.Tensor:
+    """Whether some single position, attended to by every head with weight one, gives the target label: (N,) bool."""
+    reached = torch.zeros(len(layer), dtype=torch.bool)
+    for position in range(layer.tokens.shape[1]):
+        hit = layer.finish(layer.values[:, position], layer.residual).argmax(-1) == targets
+        reached |= hit if layer.mask is None else hit & layer.mask[:, position]
+    return reached
+
+
+def free_heads(layer: FrozenLastLayer, attention: torch.Tensor, free: int) -> FrozenLastLayer:
+    """The same network with only the first `free` heads left to choose; the others keep the given attention.
+
+    attention: (N, h, L), weights of the heads that are held. What the held heads contribute does not change any more, so it
+    travels with the residual.
+    """
+    inner = free * layer.head_width
+    held = layer.attended(attention)[:, inner:]
+    width = layer.residual.shape[-1]
+
+    def finish(attended: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        residual, kept = residual[..., :width], residual[..., width:]
+        return layer.finish(torch.cat([attended, kept.expand(*attended.shape[:-1], -1)], -1), residual)
+
+    return replace(
+        layer,
+        values=layer.values[..., :inner],
+        residual=torch.cat([layer.residual, held], -1),
+        heads=free,
+        finish=finish,
+    )

@@ -19,8 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from attnbook.token_selection.real_data.fixed_tokens import KeptTokens, Packaged
-from attnbook.token_selection.real_data.text_encoder import cache_folder
+from attnbook.token_selection.real_data.fixed_tokens import KeptTokens, Packaged, cache_folder
 
 WIDTH = 1280
 _AT_ONCE = 64  # pictures; what is kept together
@@ -138,9 +137,7 @@ def load_lite(net: Net) -> Lite:
 
 
 def prepared(images: np.ndarray, size: int = 224) -> torch.Tensor:
-    """Pictures uint8 (N, 1 or 3, H, W) as a network takes them: float32 (N, 3, size, size). Raises ValueError for others."""
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1] not in (1, 3):
-        raise ValueError(f"images must be uint8 of shape (N, 1 or 3, H, W); got {images.dtype} {images.shape}")
+    """Pictures uint8 (N, 1 or 3, H, W) as a network takes them: float32 (N, 3, size, size)."""
     large = functional.interpolate(torch.from_numpy(images).float(), size=(size, size), mode="bilinear")
     return ((large - 127) / 128).expand(-1, 3, -1, -1)
 
@@ -155,7 +152,7 @@ class LiteTokens(KeptTokens):
         net = NETS[name]
         self.what, self.sha256, self.size = f"{net.name}, pretrained, fixed, {net.tokens} tokens", net.sha256, net.size
         self.network = load_lite(net).to(memory_format=torch.channels_last)
-        super().__init__(Path(folder or cache_folder()) / f"{name}-{net.sha256[:8]}", (net.tokens, WIDTH), _AT_ONCE)
+        super().__init__(Path(folder or cache_folder()) / f"{name}-{net.sha256[:8]}", (net.tokens, WIDTH))
 
     def contents(self, samples: np.ndarray) -> bytes:
         return samples.tobytes()

@@ -3,6 +3,7 @@
 The digits come with scikit-learn. Every other set is read from a folder of the published files where one is named, and comes
 through the library that people know where none is: torchvision, medmnist or datasets (extra `real`), which download and keep
 it. A set is never replaced by another one, and a file that is there but damaged is an error, not a reason to look elsewhere.
+A folder of one's own pictures is a data set, too (`load_pictures`): a subfolder a class, read by Pillow (extra `real`).
 """
 
 import hashlib
@@ -17,9 +18,11 @@ from typing import Any
 import numpy as np
 
 from attnbook.token_selection.real_data import formats
-from attnbook.token_selection.real_data.text_encoder import cache_folder
+from attnbook.token_selection.real_data.fixed_tokens import cache_folder, progress_bar
 from attnlib import checks
 from attnlib.extras import extra
+
+FEWEST = 20  # pictures of a class of one's own
 
 
 class DataSetNotFound(LookupError):
@@ -78,9 +81,7 @@ class RealData:
         return Split(x, np.concatenate([part.y for part in found]), files)
 
     def pixels(self, name: str) -> np.ndarray:
-        """Images of a split as float32 (N, C, H, W) in [0, 1]. Raises ValueError for a data set of texts."""
-        if self.white is None:
-            raise ValueError(f"pixels needs a data set of images; got {self.name}, a data set of texts")
+        """Images of a split as float32 (N, C, H, W) in [0, 1]."""
         return self.split(name).x.astype(np.float32) / self.white
 
 
@@ -310,3 +311,52 @@ def load(name: str, folder: str | Path | None = None) -> RealData:
         x, y = formats.checked(where, x, y, data_set.shape, len(data_set.class_names))
         splits[split] = Split(x, y, {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths})
     return RealData(name, data_set.kind, splits, data_set.class_names, data_set.white, source)
+
+
+# --- One's own pictures ----------------------------------------------------------------------------------------------------
+
+
+def load_pictures(folder: Path, side: int, *, progress: bool = False) -> RealData:
+    """All pictures of the subfolders, in colour, resized to `side` x `side` pixels; a class is called as its subfolder.
+
+    Hidden files and files whose ending Pillow does not know are passed over. Raises FormatError, before anything else is done, for fewer
+    than two classes, a class of fewer than `FEWEST` pictures, and pictures that cannot be read, which it names.
+    """
+    with extra("real"):
+        from PIL import Image, ImageOps
+
+    classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    known = Image.registered_extensions()
+    files = [
+        [p for p in sorted(one.iterdir()) if p.suffix.lower() in known and not p.name.startswith(".")]
+        for one in classes
+    ]
+    if len(classes) < 2:
+        raise formats.FormatError(
+            folder, f"holds {len(classes)} classes", "make a subfolder of pictures for each class, two or more"
+        )
+    if few := [f"{one.name} {len(own)}" for one, own in zip(classes, files, strict=True) if len(own) < FEWEST]:
+        raise formats.FormatError(
+            folder, f"too few pictures: {', '.join(few)}", f"each class needs {FEWEST}: add some, or take it out"
+        )
+    x, y, broken = [], [], []
+    digest = hashlib.sha256()
+    for label, path in progress_bar([(k, p) for k, own in enumerate(files) for p in own], "pictures", progress):
+        try:
+            with Image.open(path) as picture:
+                if picture.mode[0] in "IF":
+                    raise ValueError(f"more than 8 bits a pixel, mode {picture.mode}")
+                x.append(np.asarray(ImageOps.exif_transpose(picture).convert("RGB").resize((side, side))))
+        except Exception as error:  # a damaged picture raises almost anything
+            broken.append(f"{path} ({type(error).__name__}: {error})")
+        y.append(label)
+        digest.update(f"{path.relative_to(folder).as_posix()}\n".encode() + path.read_bytes())
+    if broken:
+        more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+        raise formats.FormatError(
+            folder, f"cannot be read: {', '.join(broken[:3])}{more}", "save again with 8 bits a pixel, or remove"
+        )
+    split = Split(np.stack(x).transpose(0, 3, 1, 2), np.array(y, np.int64), {"pictures": digest.hexdigest()})
+    return RealData(
+        "own pictures", "image", {"all": split}, tuple(one.name for one in classes), 255, "a folder of pictures"
+    )

@@ -7,7 +7,6 @@ test sets.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,16 +20,12 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data import backbones
 from attnbook.token_selection.real_data.experiment import NoiseStudy, noise_study
-from attnbook.token_selection.real_data.fixed_tokens import KeptTokens
+from attnbook.token_selection.real_data.fixed_tokens import KeptTokens, MPNetTokens, progress_bar
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
 from attnbook.token_selection.real_data.lite0 import NETS, LiteTokens
 from attnbook.token_selection.real_data.loaders import RealData, load
 from attnbook.token_selection.real_data.plans import PLANS, Plan
-from attnbook.token_selection.real_data.random_features import RandomFeatures
-from attnbook.token_selection.real_data.text_encoder import describe_encoder, encode_texts
-from attnbook.token_selection.real_data.text_tokens import TextTokens
-from attnbook.token_selection.real_data.vit import ViTShape, train_vit
-from attnlib import checks
+from attnbook.token_selection.real_data.vit import RandomFeatures, ViTShape, train_vit
 from attnlib.randomness import stream
 
 
@@ -103,8 +98,6 @@ def train_head(
 
     `head` is trained in place and returned frozen.
     """
-    checks.whole_number("epochs", epochs, at_least=1)
-    checks.positive_number("step_size", step_size)
     head.requires_grad_(True)
     optimiser = torch.optim.AdamW(head.parameters(), lr=step_size, weight_decay=weight_decay)
     total = epochs * -(-len(features) // batch)
@@ -125,10 +118,6 @@ def parts_of(data: RealData, plan: Plan, seed: int) -> tuple[np.ndarray, np.ndar
         return _balanced_parts(data, plan, seed)
     count = len(data.split(plan.official))
     if not plan.test_split:
-        if plan.test is None:
-            raise ValueError(
-                f"test must be a number of samples when they are taken from the split {plan.official!r}; got None"
-            )
         phase1, pool, test = split_indices(count, (plan.phase1, plan.pool, plan.test), seed=seed)
         return phase1, pool, (plan.official, test)
     phase1, pool = split_indices(count, (plan.phase1, plan.pool), seed=seed)
@@ -146,14 +135,7 @@ def _by_class(labels: np.ndarray, classes: int, draws: np.random.Generator) -> l
 
 def _balanced_parts(data: RealData, plan: Plan, seed: int) -> tuple[np.ndarray, np.ndarray, tuple[str, np.ndarray]]:
     """As `parts_of`, with equally many samples of each class in every part; phase 1 repeats rows where a class has too few."""
-    if not plan.test_split:
-        raise ValueError("test_split must name a split where a plan is balanced; got none")
     rows = _by_class(data.split(plan.official).y, data.classes, stream(seed, "resampling", 0))
-    for part in ("phase1", "pool", "test"):
-        if (getattr(plan, part) or 0) % data.classes:
-            raise ValueError(
-                f"{part} must be a multiple of {data.classes}, the number of classes; got {getattr(plan, part)}"
-            )
     share, each = plan.pool // data.classes, plan.phase1 // data.classes
     if share >= min(map(len, rows)):
         raise ValueError(f"pool must leave rows of each class for phase 1; got {plan.pool} of {[*map(len, rows)]} rows")
@@ -161,8 +143,6 @@ def _balanced_parts(data: RealData, plan: Plan, seed: int) -> tuple[np.ndarray, 
     phase1 = np.sort(np.concatenate([np.resize(own[share:], each) for own in rows]))
     held = _by_class(data.split(plan.test_split).y, data.classes, stream(seed, "resampling", 2))
     most = min(map(len, held)) if plan.test is None else plan.test // data.classes
-    if most > min(map(len, held)):
-        raise ValueError(f"test must be at most {len(held) * min(map(len, held))}, balanced; got {plan.test}")
     return phase1, pool, (plan.test_split, np.sort(np.concatenate([own[:most] for own in held])))
 
 
@@ -182,11 +162,7 @@ def head_confidence(setup: Setup) -> float:
 
 
 def scale_head(setup: Setup, factor: float) -> Setup:
-    """The same setup with the frozen head's logits multiplied by `factor` > 0: no prediction changes, its confidence does.
-
-    The new `finish` has no `own_selection`: hold heads first.
-    """
-    checks.positive_number("factor", factor)
+    """The same setup with the frozen head's logits multiplied by `factor` > 0: no prediction changes, its confidence does."""
     pool, test = (
         replace(part, finish=lambda attended, residual, finish=part.finish: factor * finish(attended, residual))
         for part in (setup.pool, setup.test)
@@ -210,14 +186,9 @@ def prepare(
     options: `encoder_name`, what a stored table calls the encoder; `cache`, folder of encoded texts and pictures; `progress`, bars or none;
     `device`, where phase 1 is trained and the caches lie, float32.
 
-    Raises what `load` raises, ValueError when the parts do not fit or an encoder is needed and missing.
+    Raises what `load` raises, ValueError when the parts do not fit.
     """
-    plan = plan or PLANS[checks.one_of("name", name, tuple(PLANS))]
-    if encoder is None and not plan.shape:
-        raise ValueError(
-            f"encoder must be given for {name}: the folder of a pretrained model, or its name on the hub (the paper's is "
-            f"{backbones.BACKBONES[plan.kind]!r})"
-        )
+    plan = plan or PLANS[name]
     found = data if isinstance(data, RealData) else load(plan.data or name, data)
     if encoder:
         made = pretrained_setup(found, plan, seed, encoder, **options)
@@ -251,7 +222,22 @@ def weakened(
 
 def fixed_backbone(plan: Plan, cache: str | Path | None = None) -> KeptTokens:
     """The pretrained backbone that a plan names in `fixed`. Raises as `Packaged.paths` does."""
-    return LiteTokens(plan.fixed, cache) if plan.fixed in NETS else TextTokens(plan.max_length, cache)
+    return LiteTokens(plan.fixed, cache) if plan.fixed in NETS else MPNetTokens(plan.max_length, cache)
+
+
+# Rows of a split, and which part they are (1 the pool, 2 the test set) -> last layer, input of the head, labels.
+Layer = Callable[[str, np.ndarray, int], tuple[FrozenLastLayer, torch.Tensor, torch.Tensor]]
+
+
+def _setup(
+    data: RealData, plan: Plan, seed: int, layer: Layer, head: nn.Module, own: QueryKey, backbone: dict[str, Any]
+) -> Setup:
+    _, rows, test_rows = parts_of(data, plan, seed)
+    pool, pool_features, pool_labels = layer(plan.official, rows, 1)
+    test, test_features, test_labels = layer(*test_rows, 2)
+    right, features = accuracy(head(test_features), test_labels), (pool_features, test_features)
+    drawn = Rows.of(data, plan, seed)
+    return Setup(pool, pool_labels, test, test_labels, data.classes, right, features, backbone, own, drawn)
 
 
 @torch.no_grad()
@@ -266,7 +252,7 @@ def small_vit_setup(
 ) -> Setup:
     """`Setup` of one seed on the plan's own small ViT; arguments as in `prepare`."""
     shape = ViTShape(classes=data.classes, **plan.shape)
-    phase1, pool, (held_split, held) = parts_of(data, plan, seed)
+    phase1, _, (held_split, _) = parts_of(data, plan, seed)
     what, sha256 = "small pre-norm vision transformer, trained in phase 1", {}
     if plan.fixed:
         backbone = fixed_backbone(plan, cache)
@@ -274,8 +260,6 @@ def small_vit_setup(
         sha256 = {f"{plan.fixed}_sha256": backbone.sha256}
     else:
         pixels = {split: data.pixels(split) for split in (plan.official, held_split)}
-        if not plan.random_features and pixels[held_split].shape[1] != shape.channels:
-            raise ValueError(f"channels must be {pixels[held_split].shape[1]} for {data.name}; got {shape.channels}")
     if plan.random_features:
         random = RandomFeatures(shape.image, shape.patch, seed=seed, **plan.random_features)
         random.fit(pixels[plan.official][np.unique(phase1)])
@@ -292,24 +276,21 @@ def small_vit_setup(
         return torch.from_numpy(chosen[:, 0] if shape.channels == 1 else chosen).to(device), labels
 
     with torch.enable_grad():
-        model = train_vit(
-            *part(plan.official, phase1, 0), shape, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size
-        )
-    (pool_input, pool_labels), (test_input, test_labels) = part(plan.official, pool, 1), part(held_split, held, 2)
-    features = model.features(pool_input), model.features(test_input)
-    pool_layer = model.freeze(pool_input)
-    return Setup(
-        pool_layer,
-        pool_labels,
-        model.freeze(test_input),
-        test_labels,
-        data.classes,
-        accuracy(model.head(features[1]), test_labels),
-        features,
-        {"what": what, **plan.shape, **plan.random_features, **sha256, **({"mixed": plan.mixed} if plan.mixed else {})},
-        pool_layer.finish.own_selection(),
-        Rows.of(data, plan, seed),
-    )
+        known, labels = part(plan.official, phase1, 0)
+        model = train_vit(known, labels, shape, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size)
+
+    def layer(split: str, rows: np.ndarray, run: int) -> tuple[FrozenLastLayer, torch.Tensor, torch.Tensor]:
+        images, labels = part(split, rows, run)
+        return model.freeze(images), model.features(images), labels
+
+    said = {
+        "what": what,
+        **plan.shape,
+        **plan.random_features,
+        **sha256,
+        **({"mixed": plan.mixed} if plan.mixed else {}),
+    }
+    return _setup(data, plan, seed, layer, model.head, model.own_selection(), said)
 
 
 # --- Pretrained models: of the phase-1 samples only the features of position 0 are kept -----------------------------------
@@ -326,20 +307,11 @@ def processed(processor: object, images: np.ndarray) -> torch.Tensor:
 
 
 def _text_encoding(data: RealData, plan: Plan, folder: Path, cache: str | Path | None, progress: bool) -> Encode:
-    @functools.cache
-    def encoded(split: str) -> tuple[np.ndarray, np.ndarray]:
-        return encode_texts(
-            folder,
-            data.split(split).x,
-            max_length=plan.max_length,
-            special_tokens=plan.special_tokens,
-            cache=cache,
-            progress=progress,
-        )
+    kept = backbones.EncodedTexts(folder, plan.max_length, plan.special_tokens, cache)
 
     def encode(split: str, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        hidden, mask = encoded(split)
-        return torch.from_numpy(np.array(hidden[rows])), torch.from_numpy(mask[rows])
+        hidden = kept.transform(data.split(split).x, rows, progress=progress)
+        return hidden, (hidden != 0).any(-1)
 
     return encode
 
@@ -384,37 +356,25 @@ def pretrained_setup(
         encode = _image_encoding(data, model, folder)
     own = backbones.last_layer(model).query_key()
 
-    def layer(split: str, rows: np.ndarray) -> tuple[FrozenLastLayer, torch.Tensor, torch.Tensor]:
+    def layer(split: str, rows: np.ndarray, run: int = 0) -> tuple[FrozenLastLayer, torch.Tensor, torch.Tensor]:
         hidden, mask = encode(split, rows)
         frozen = backbones.frozen_last_layer(model, hidden.to(device), None if mask is None else mask.to(device))
         features = frozen.finish.features(frozen.attended(frozen.attention(own)), frozen.residual)
         return frozen, features, torch.from_numpy(data.split(split).y[rows]).to(device)
 
-    phase1, pool, test = parts_of(data, plan, seed)
-    chunks = backbones.progress_bar(np.array_split(phase1, -(-len(phase1) // 512)), "phase 1", progress)
+    phase1, *_ = parts_of(data, plan, seed)
+    chunks = progress_bar(np.array_split(phase1, -(-len(phase1) // 512)), "phase 1", progress)
     known = torch.cat([layer(plan.official, rows)[1] for rows in chunks])
     finish = backbones.Finish(model)
     head = nn.Sequential(finish.pooler, finish.head)
     labels = torch.from_numpy(data.split(plan.official).y[phase1]).to(device)
     with torch.enable_grad():
         train_head(head, known, labels, seed=seed, epochs=plan.epochs, step_size=plan.head_step_size)
-    pool_layer, pool_features, pool_labels = layer(plan.official, pool)
-    test_layer, test_features, test_labels = layer(*test)
     if data.kind == "text":
         position = "[CLS]" if plan.special_tokens else "the first word piece"
         trained = "pooler and head" if plan.pooler else "linear head"
         what = f"frozen {encoder_name or 'text encoder'}; {trained} on position 0 ({position}) trained in phase 1"
     else:
         what = f"frozen {encoder_name or 'vision transformer'}; head on position 0 trained in phase 1"
-    return Setup(
-        pool_layer,
-        pool_labels,
-        test_layer,
-        test_labels,
-        data.classes,
-        accuracy(head(test_features), test_labels),
-        (pool_features, test_features),
-        {"what": what, **describe_encoder(folder)},
-        QueryKey(*(part.unsqueeze(0) for part in own.tensors())),
-        Rows.of(data, plan, seed),
-    )
+    one_run = QueryKey(*(part.unsqueeze(0) for part in own.tensors()))
+    return _setup(data, plan, seed, layer, head, one_run, {"what": what, **backbones.describe_encoder(folder)})

@@ -1,11 +1,22 @@
 r"""Is selection benign on a real data set? A rule that was fixed before its tables.
 
+The unit of harm. A network that is right with probability a_0 and then replaces its answer, with probability eta, by another class
+drawn at random is right with probability a_0 - eta u, because some of its wrong answers become right:
+
+    u = a_0 - (1 - a_0) / (K - 1) = (K a_0 - 1) / (K - 1)          K classes; derived here
+
+u is the accuracy above chance, 1 for a perfect classifier and 0 for a guess. The *fraction of copying* of a seed at size n is
+
+    F = sum_eta (a_0 - a_eta) / sum_eta eta u,      eta > 0 of the table
+
+(sums before the quotient: with two classes and few test samples the quotients of single noise levels are mostly noise).
+
 The poster lists real data sets whose flipped labels were used for fine-tuning, and does not say with what result. Its theorem of Part II
 calls it benign if flipped labels are fitted and the test error is small. The rule reads one table (a data set, a backbone, a way of
 training, a number of samples n) and asks for both halves: the flipped labels are fitted, and test accuracy is as without them:
 
     fit     the fraction of the flipped labels that the trained network gives, over all eta > 0
-    F       (sum_eta a_0 - a_eta) / (sum_eta eta u), the fraction of copying (`sets_study`): 0 no accuracy is lost, 1 the noise is copied
+    F       the fraction of copying: 0 no accuracy is lost, 1 the noise is copied
 
     benign       fit >= 0.9 and F < 1/4            tempered     fit >= 0.9 and 1/4 < F < 3/4
     harmful      fit >= 0.9 and F > 3/4            not decided  else: an interval holds a border, or the flipped labels are not fitted
@@ -26,7 +37,7 @@ freedom: only V_seeds rests on few numbers.
 
 **The authors' range.** Written on 29 November 2026, before any table of it. In the rule above the level eta = 0.4 has 4/7 of the weight,
 and the authors' code goes up to 0.2. Does the outcome hold in their range? The rule is asked once more, with the same fit, F, u, interval
-and borders, of four rows that are new (`trial_study.range_study`):
+and borders, of four rows that are new (`study.range_study`):
 
     levels 0, 0.05, 0.1, 0.2; n = 200; CIFAR-10 on Lite0 and AG-news on MPNet; our way of training and the authors'; seeds 5 to 24
 
@@ -47,7 +58,8 @@ import numpy as np
 
 from attnbook import draws
 from attnbook.draws import Estimate
-from attnbook.token_selection.real_data.sets_study import classes_of, copying_loss, fraction_of_copying
+from attnbook.token_selection.real_data.loaders import DATA_SETS
+from attnbook.token_selection.real_data.plans import PLANS
 from attnbook.token_selection.real_data.tables import ResultTable
 from bookkit.widths import student
 
@@ -57,7 +69,23 @@ UNHARMED, COPIED = 0.25, 0.75  # fractions of copying: benign below the first, h
 CLEAR = 0.5  # accuracy above chance without flipped labels, below which nothing is decided
 SEEDS = 5  # at least
 RANGE_FIXED, RANGE_SEEDS = "29 November 2026", range(5, 25)  # of the authors' range; no table of it existed
-OUTCOMES = ("benign", "tempered", "harmful", "not decided")
+
+
+def copying_loss(accuracy: np.ndarray | float, classes: int) -> np.ndarray | float:
+    """u: accuracy lost per unit of eta by a network that copies the noise. See the module's text."""
+    return accuracy - (1 - accuracy) / (classes - 1)
+
+
+def classes_of(table: ResultTable) -> int:
+    """Number of classes of a table's data set."""
+    if table.name not in PLANS:  # pictures of one's own
+        return len(table.settings["class_names"])
+    return len(DATA_SETS[PLANS[table.name].data or table.name].class_names)
+
+
+def fraction_of_copying(accuracy: np.ndarray, noise_levels: Sequence[float], classes: int) -> np.ndarray:
+    """F by seed, (R, ...), of accuracies (R, E, ...), the first without noise."""
+    return (accuracy[:, :1] - accuracy[:, 1:]).sum(1) / (sum(noise_levels) * copying_loss(accuracy[:, 0], classes))
 
 
 @dataclass(frozen=True)
@@ -66,8 +94,6 @@ class Trial:
 
     hits: (R, E, M) bool, True where the trained network gives the true label. rows: (R, M) whole numbers, which picture of the test file it
     is, no number twice in a seed. fit: (R, E - 1) fraction of the flipped labels that the network gives, for each level above 0.
-
-    Raises ValueError for fewer than `SEEDS` seeds, levels that do not rise from 0, and arrays that do not fit.
     """
 
     hits: np.ndarray
@@ -75,24 +101,6 @@ class Trial:
     fit: np.ndarray
     noise_levels: Sequence[float]
     classes: int
-
-    def __post_init__(self) -> None:
-        levels = np.asarray(self.noise_levels, dtype=float)
-        if len(levels) < 2 or levels[0] != 0 or (np.diff(levels) <= 0).any():
-            raise ValueError(f"noise_levels must rise from 0; got {levels.tolist()}")
-        if self.hits.ndim != 3 or self.hits.dtype != bool or self.hits.shape[1] != len(levels):
-            got = f"{self.hits.dtype} {self.hits.shape}"
-            raise ValueError(f"hits must be bool of shape (seeds, {len(levels)} noise levels, pictures); got {got}")
-        seeds, E, pictures = self.hits.shape
-        if seeds < SEEDS:
-            raise ValueError(f"hits must have {SEEDS} seeds or more; got {seeds}: run the command with further --seeds")
-        for name, array, shape in (("rows", self.rows, (seeds, pictures)), ("fit", self.fit, (seeds, E - 1))):
-            if array.shape != shape:
-                raise ValueError(f"{name} must have shape {shape}, as hits has {self.hits.shape}; got {array.shape}")
-        if any(len(np.unique(own)) < pictures for own in self.rows):
-            raise ValueError("rows must name each picture of a seed once; got a number twice")
-        if not ((self.fit >= 0) & (self.fit <= 1)).all():
-            raise ValueError("fit must lie in [0, 1]; got another number or nan")
 
     @property
     def accuracy(self) -> np.ndarray:
@@ -116,31 +124,18 @@ class Trial:
 
 @dataclass(frozen=True)
 class Judged:
-    """The outcome (one of `OUTCOMES`), what it rests on, and where it is not decided the reason.
-
-    fraction: F. losses: a_0 - a_eta for each eta > 0, with intervals of the same kind. `as_without`: the second half to the letter, none of
-    these intervals lies above 0; it is printed beside the outcome and decides nothing, because few seeds and pictures make it true.
-    """
+    """The outcome, what it rests on, and where it is not decided the reason."""
 
     outcome: str
     because: str
-    fraction: Estimate
+    fraction: Estimate  # F
     fit: Estimate
     clean: float
-    losses: tuple[Estimate, ...]
-
-    @property
-    def as_without(self) -> bool:
-        return all(loss.low <= 0 for loss in self.losses)
 
 
 def trial_of(table: ResultTable, n: int) -> Trial:
-    """What a stored table gives to the rule at one n. Raises ValueError for a table that says nothing of single test samples."""
+    """What a stored table gives to the rule at one n."""
     cells = [cell for cell in table.cells if cell.n == n]
-    if not cells or any(cell.hits is None for cell in cells):
-        raise ValueError(
-            f"table must hold which test samples are right at n = {n}; {table.name} does not: make it again"
-        )
     return Trial(
         np.stack([cell.hits for cell in cells]),
         np.stack([cell.tested for cell in cells]),
@@ -174,16 +169,13 @@ def two_way(by_seed: np.ndarray, without: np.ndarray) -> Estimate:
 
 def judge(trial: Trial) -> Judged:
     """The outcome of one table by the rule of the module's text."""
-    levels, accuracy, without = trial.noise_levels, trial.accuracy, without_each_picture(trial)
+    levels, accuracy = trial.noise_levels, trial.accuracy
     weights = np.array(levels[1:]) / sum(levels)
     fit, clean = draws.mean(trial.fit @ weights), float(accuracy[:, 0].mean())
-    losses = tuple(
-        two_way(accuracy[:, 0] - accuracy[:, e], without[:, 0] - without[:, e]) for e in range(1, len(levels))
-    )
     room = copying_loss(accuracy[:, 0], trial.classes)
     if room.mean() < CLEAR or (room <= 1 / accuracy.shape[0] / trial.hits.shape[2]).any():
         because = f"without wrong labels the network is right on {clean:.2f} of the test pictures, too near to a guess"
-        return Judged("not decided", because, Estimate(np.nan, -np.inf, np.inf), fit, clean, losses)
+        return Judged("not decided", because, Estimate(np.nan, -np.inf, np.inf), fit, clean)
     found = two_way(trial.fraction(), trial.fraction_without())
     parts = {"benign": (-np.inf, UNHARMED), "tempered": (UNHARMED, COPIED), "harmful": (COPIED, np.inf)}
     inside = [name for name, (low, high) in parts.items() if low < found.low and found.high < high]
@@ -192,5 +184,5 @@ def judge(trial: Trial) -> Judged:
     elif not inside:
         because = f"the fraction of copying is {found:.2f}, on both sides of a border: more seeds or test pictures"
     else:
-        return Judged(inside[0], "", found, fit, clean, losses)
-    return Judged("not decided", because, found, fit, clean, losses)
+        return Judged(inside[0], "", found, fit, clean)
+    return Judged("not decided", because, found, fit, clean)

@@ -2,6 +2,17 @@
 
 patches or fixed tokens (+ positions), CLS token -> layers of x + attention(norm(x)), x + feed-forward(norm(x)) -> norm, head on CLS.
 In the last layer only the CLS row is computed: no other row is ever read. dtype float32.
+
+Its tokens may come from a backbone that learns nothing from labels (`RandomFeatures`): random Fourier features of small windows,
+averaged over the cells of a grid.
+
+    window w (k x k pixels, all channels), contrast-normalised, whitened: z = PCA(w)
+    feature  phi_j(z) = sqrt(2/F) cos(omega_j . z + b_j),  omega_j ~ N(0, 2 gamma I), b_j uniform,  so that
+             E phi(z) . phi(z') = exp(-gamma |z - z'|^2)
+    token    x_l = mean of phi over the windows whose centre lies in cell l (on a border: the cell to the left, or above)
+
+The whitening is that of windows of the pictures given to `fit` (no labels). Whitening and features are scikit-learn's `PCA` and
+`RBFSampler`; random Fourier features: Rahimi and Recht, 2007.
 """
 
 from __future__ import annotations
@@ -14,8 +25,11 @@ from torch import nn
 from torch.nn import functional
 
 from attnbook.token_selection.real_data.frozen import FrozenLastLayer, QueryKey
-from attnlib import checks
 from attnlib.randomness import stream
+
+_WINDOWS = 20_000  # from which the whitening is estimated
+_COMPONENTS = 40  # of the whitening, at most
+_AT_ONCE = 100  # pictures
 
 
 @dataclass(frozen=True)
@@ -26,7 +40,6 @@ class ViTShape:
     tokens are the pixels of the patches. `tokens`: how many such tokens a sample has where it is no picture; `padded`: one that is all
     zeros is no token, and no position reads it. `late_cls`: the CLS token enters only at the last layer, so that its query is one vector
     for all samples and a score is x^T W p, the form of the theory; with one layer it always does.
-    Raises ValueError when patch does not divide image, heads do not divide width, or `tokens` or `padded` comes without `features`.
     """
 
     image: int = 8
@@ -41,18 +54,6 @@ class ViTShape:
     features: int = 0
     tokens: int = field(default=0, repr=False)
     padded: bool = field(default=False, repr=False)
-
-    def __post_init__(self) -> None:
-        for name in ("image", "patch", "width", "heads", "layers", "hidden", "classes", "channels"):
-            checks.whole_number(name, getattr(self, name), at_least=2 if name == "classes" else 1)
-        for name in ("features", "tokens"):
-            checks.whole_number(name, getattr(self, name), at_least=0)
-        if self.image % self.patch:
-            raise ValueError(f"patch must divide image; got patch {self.patch} and image {self.image}")
-        if (self.tokens or self.padded) and not self.features:
-            raise ValueError("features must be at least 1 where tokens or padded is given; got 0")
-        if self.width % self.heads:
-            raise ValueError(f"heads must divide width; got {self.heads} heads and width {self.width}")
 
     @property
     def patches(self) -> int:
@@ -101,11 +102,6 @@ class _Finish(nn.Module):
 
     def forward(self, attended: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
         return self.head(self.features(attended, residual))
-
-    def own_selection(self) -> QueryKey:
-        """The query and key that phase 1 trained, as one run."""
-        parts = self.layer.query.weight.T, self.layer.query.bias, self.layer.key.weight.T
-        return QueryKey(*(part.detach().clone().unsqueeze(0) for part in parts))
 
 
 class SmallViT(nn.Module):
@@ -169,6 +165,12 @@ class SmallViT(nn.Module):
         """Logits (N, classes)."""
         return self.head(self.features(images))
 
+    def own_selection(self) -> QueryKey:
+        """The query and key that phase 1 trained, as one run."""
+        last = self.stack[-1]
+        parts = last.query.weight.T, last.query.bias, last.key.weight.T
+        return QueryKey(*(part.detach().clone().unsqueeze(0) for part in parts))
+
     @torch.no_grad()
     def freeze(self, images: torch.Tensor) -> FrozenLastLayer:
         """The last layer on these images; the model's parameters are switched to requires_grad=False."""
@@ -195,14 +197,8 @@ def train_vit(
     """Phase 1: AdamW on clean labels, one-cycle step size, minibatches in the order of stream(seed, "batches", run).
 
     images: (N, *shape.sample) float32, see `SmallViT`; labels: (N,) int64; it is trained on their device. Each epoch has N // batch
-    steps (the rest is left out), at least one. Returns the model with frozen parameters. Raises ValueError for images of another size or
-    labels out of range.
+    steps (the rest is left out), at least one. Returns the model with frozen parameters.
     """
-    checks.tensor("images", images, ("N", *shape.sample))
-    checks.whole_number("epochs", epochs, at_least=1)
-    checks.whole_number("batch", batch, at_least=1)
-    checks.positive_number("step_size", step_size)
-    check_labels("labels", labels, len(images), shape.classes)
     model = SmallViT(shape, seed=seed, run=run).to(images.device)
     per_epoch = max(1, len(images) // batch)
     optimiser = torch.optim.AdamW(model.parameters(), lr=step_size, weight_decay=weight_decay, fused=True)
@@ -218,16 +214,67 @@ def train_vit(
     return model.eval().requires_grad_(False)
 
 
-def check_labels(name: str, labels: torch.Tensor, count: int, classes: int) -> torch.Tensor:
-    """`labels` as (count,) int64 in 0..classes-1. Raises ValueError that says which value is out of range."""
-    if not isinstance(labels, torch.Tensor) or labels.dtype != torch.int64 or labels.shape != (count,):
-        got = (labels.dtype, tuple(labels.shape)) if isinstance(labels, torch.Tensor) else type(labels).__name__
-        raise ValueError(
-            f"{name} must be an int64 tensor of shape ({count},); got {got}: use torch.as_tensor(y).long()"
-        )
-    if count and not (0 <= labels.min() and labels.max() < classes):
-        raise ValueError(
-            f"{name} must lie in 0..{classes - 1}; got {labels.min().item()}..{labels.max().item()}: "
-            "number the classes from 0, or raise classes"
-        )
-    return labels
+# --- A backbone that learns nothing ---------------------------------------------------------------------------------------
+
+
+class RandomFeatures:
+    """Tokens of pictures without any trained weight.
+
+    image: width of the square pictures; cell: width of a grid cell, a divisor of it; features: F; window: k; stride between
+    windows; gamma: of the kernel, divided by the number of components. Draws: stream(seed, "start", 3).
+    """
+
+    def __init__(
+        self,
+        image: int,
+        cell: int,
+        *,
+        features: int = 256,
+        window: int = 6,
+        stride: int = 2,
+        gamma: float = 0.5,
+        seed: int = 0,
+    ) -> None:
+        starts = np.arange(0, image - window + 1, stride)
+        cells = ((starts + (window - 1) / 2) // cell).astype(int)
+        members = np.equal.outer(np.arange(image // cell), cells).astype(np.float32)
+        self.mean = members / members.sum(1, keepdims=True)  # (cells, windows), along one axis
+        self.image, self.window, self.stride = image, window, stride
+        self.features, self.gamma, self.seed = features, gamma, seed
+
+    def _windows(self, images: np.ndarray) -> np.ndarray:
+        """(N, C, H, W) to (N, windows, windows, C k k): mean zero, divided by the standard deviation (0.1 added in square)."""
+        found = torch.from_numpy(images)
+        for axis in (2, 3):
+            found = found.unfold(axis, self.window, self.stride)
+        found = found.permute(0, 2, 3, 1, 4, 5).flatten(3)
+        found = found - found.mean(-1, keepdim=True)
+        return (found / torch.sqrt(found.var(-1, keepdim=True) + 0.01)).numpy()
+
+    def fit(self, images: np.ndarray) -> RandomFeatures:
+        """Whitening from the windows of images (N, C, H, W), pixels in [0, 1], and the random frequencies. Returns self."""
+        from sklearn.decomposition import PCA  # as in the loader of digits: an extra
+        from sklearn.kernel_approximation import RBFSampler
+
+        draws = stream(self.seed, "start", 3)
+        some = np.sort(draws.permutation(len(images))[:2000])
+        windows = self._windows(images[some])
+        windows = windows.reshape(-1, windows.shape[-1])
+        windows = windows[np.sort(draws.permutation(len(windows))[:_WINDOWS])]
+        state = [int(word) for word in draws.integers(2**31, size=2)]
+        components = min(_COMPONENTS, windows.shape[1] - 1, len(windows) - 1)
+        self.whitening = PCA(n_components=components, whiten=True, random_state=state[0]).fit(windows)
+        sampler = RBFSampler(gamma=self.gamma / components, n_components=self.features, random_state=state[1])
+        self.sampler = sampler.fit(self.whitening.transform(windows[:2]))
+        return self
+
+    def transform(self, images: np.ndarray) -> torch.Tensor:
+        """Tokens (N, cells, F), float32, of images (N, C, H, W); cells row by row."""
+        found = []
+        for part in np.array_split(images, max(1, -(-len(images) // _AT_ONCE))):
+            windows = self._windows(part)
+            flat = self.sampler.transform(self.whitening.transform(windows.reshape(-1, windows.shape[-1])))
+            grid = flat.reshape(*windows.shape[:3], self.features).astype(np.float32)
+            cells = np.einsum("gh,nhvf,kv->ngkf", self.mean, grid, self.mean, optimize=True)
+            found.append(cells.reshape(len(part), -1, self.features).astype(np.float32))
+        return torch.from_numpy(np.concatenate(found))
