@@ -15,7 +15,6 @@ from types import SimpleNamespace as Study
 import numpy as np
 import pytest
 import torch
-from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
 
 from attnbook.finite_data.claims import CLAIMS as FINITE_DATA
 from attnbook.finite_data.limits import limit_error, pattern_error
@@ -38,6 +37,7 @@ from attnbook.one_token import claims as one_token
 from attnbook.one_token.exact import profile
 from attnbook.open_questions.many_heads import claims as heads
 from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN

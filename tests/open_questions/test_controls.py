@@ -6,7 +6,6 @@ from types import SimpleNamespace as Study
 import numpy as np
 import pytest
 import torch
-from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
 
 from attnbook.open_questions.attention_maps import claims_thresholds as thresholds
 from attnbook.open_questions.attention_maps.claims import CLAIMS as MAPS
@@ -21,6 +20,7 @@ from attnbook.open_questions.margin_and_descent.enumerations import HIGH_NORMS, 
 from attnbook.open_questions.more_classes import claims as classes
 from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
 from attnbook.open_questions.noise_laws.claims import CORRELATED
+from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG
 from attnbook.open_questions.out_of_the_trap import claims as trap
 from attnbook.open_questions.random_starts import claims as starts
 from attnbook.open_questions.second_layer.claims import CLAIMS as LAYERS

@@ -13,7 +13,7 @@ from attnbook.token_selection.dynamics.claims import CLAIMS, _integrated
 from attnbook.token_selection.dynamics.growth import growth, inverse_growth
 from attnbook.token_selection.dynamics.official import leaked_sample, leaked_test
 from attnbook.token_selection.dynamics.study import dynamics_study, growth_lines, r_squared, situation
-from attnbook.token_selection.setting.descent import gradient_descent
+from attnbook.token_selection.setting.study import gradient_descent
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import CODE_START, TokenLaw
 from attnlib.token_selection.training import train

@@ -11,7 +11,7 @@ from scipy.optimize import nnls
 
 from attnbook.token_selection import theory
 from attnbook.token_selection.mean_field import mean_field
-from attnbook.token_selection.setting.descent import gradient_descent
+from attnbook.token_selection.setting.study import gradient_descent
 from attnbook.token_selection.the_delay.claims import CLAIMS
 from attnbook.token_selection.the_delay.limits import (
     critical_discrimination,

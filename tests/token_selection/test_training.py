@@ -5,7 +5,7 @@ import torch
 
 from attnbook.token_selection import horizon
 from attnbook.token_selection.horizon import train_flow
-from attnbook.token_selection.setting.descent import gradient_descent
+from attnbook.token_selection.setting.study import gradient_descent
 from attnlib.token_selection.gram import Gram, draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Start, TokenLaw
 from attnlib.token_selection.model import forces, gradients, loss, outputs
@@ -186,11 +186,8 @@ def test_trajectory_readouts():
 
 
 GRAM = gram_of(LAW.draw(0), Start())
-DENSE = (LAW.draw(0), Start(), 0.1, 5)
 test_refusals = refusing(
-    *((run, good, {"step_size": [0, [0.1]], "steps": -1, "record": [[6]]})
-      for run, good in ((gradient_descent, DENSE), (train, (GRAM, 0.1, 5)))),
-    (gradient_descent, DENSE, {"trained": "nu"}),
+    (train, (GRAM, 0.1, 5), {"step_size": [0, [0.1]], "steps": -1, "record": [[6]]}),
     (Recursion, (GRAM,), {"trained": "W"}),
     (lambda: Recursion(GRAM, trained="p").run((0.1,), (1,)), 'trained must be "both" here; got .p.'),
     (train, (GRAM, 0.1, 5), {"gram": torch.zeros(3)}),
