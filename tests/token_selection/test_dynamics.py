@@ -9,17 +9,25 @@ import pytest
 import torch
 from scipy.special import expit
 
-from attnbook.token_selection.dynamics.claims import CLAIMS, _integrated
-from attnbook.token_selection.dynamics.growth import growth, inverse_growth
-from attnbook.token_selection.dynamics.official import leaked_sample, leaked_test
-from attnbook.token_selection.dynamics.study import dynamics_study, growth_lines, r_squared, situation
+from attnbook.token_selection.dynamics.claims import CLAIMS
+from attnbook.token_selection.dynamics.study import (
+    GrowthLines,
+    dynamics_study,
+    growth,
+    growth_lines,
+    integrated,
+    inverse_growth,
+    leaked_sample,
+    leaked_test,
+    r_squared,
+    situation,
+)
 from attnbook.token_selection.setting.study import gradient_descent
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import CODE_START, TokenLaw
 from attnlib.token_selection.training import train
 from bookkit.claims import Verdict
 from bookkit.sharpness import NoNumber
-from tests.bad_input import refusing
 
 
 @pytest.mark.parametrize("tokens", [2, 3, 8, 101])
@@ -121,7 +129,8 @@ def test_a_clean_gap_that_is_no_number_refuses_and_a_flipped_one_is_silent(id):
     def judged(sample):
         gap, growth = lines.gap.clone(), lines.growth.clone()
         gap[5:, 1, sample] = growth[5:, 1, sample] = math.nan
-        study = SimpleNamespace(lines=replace(lines, gap=gap, growth=growth))
+        changed = GrowthLines(**vars(lines) | {"gap": gap, "growth": growth})
+        study = SimpleNamespace(lines=changed, predicted_gap=changed.predicted_end(changed.clock))
         return CLAIMS[id].seen(study).parts
 
     clean, flipped = (int(torch.nonzero(mask)[0]) for mask in (lines.clean[1], ~lines.clean[1]))
@@ -135,15 +144,12 @@ def _force(x: float) -> float:
 
 
 def test_a_situation_holds_fresh_data_of_its_rows():
-    result = situation(LAW, 0.02, 60, 3, 1, count=400, name="small")
+    result = situation(LAW, 0.02, 60, 3, 1, count=400)
     assert result.along.accuracy.shape == (len(result.rows), 3)
     assert result.end.attention.shape == (3, 5)
     assert result.rows[0] == 0
     assert result.trajectory.steps[result.rows[-1]] == 60
     np.testing.assert_allclose(result.along.attention[0], 0.2, rtol=1e-12)  # uniform at the start
-
-
-GOOD = {"law": LAW, "step_size": 0.1, "steps": 8, "runs": 2, "seed": 0}
 
 
 LEAK_LAW = TokenLaw(6, 40, 5, 4.0, weak_signal=0.3, noise_std=1.5, label_noise=1 / 3)
@@ -189,8 +195,9 @@ def _forces(z: torch.Tensor, sample) -> torch.Tensor:
     return -torch.autograd.grad(loss, z)[0]
 
 
-def leak(law=LEAK_LAW, **changes):
-    return leaked_test(law, **({"seed": 0, "step_size": 0.1, "steps": 1, "test_size": 8} | changes))
+def test_an_odd_number_of_samples_is_refused():
+    with pytest.raises(ValueError, match="n must be even"):
+        leaked_sample(TokenLaw(5, 20, 4, 3.0, label_noise=0.5), 0)
 
 
 def test_other_parameters_are_outside_the_regime_of_what_is_published():
@@ -203,21 +210,7 @@ def test_other_parameters_are_outside_the_regime_of_what_is_published():
 
 
 def test_the_integration_behind_ts27_reaches_one_half_at_the_exact_time():
-    times, gaps = _integrated(8)
+    times, gaps = integrated(8)
     expected = 2 * torch.log(torch.tensor(7.0)).item() + 7 - 1 / 7  # g(log 7) - g(0)
     at = torch.searchsorted(gaps.contiguous(), torch.tensor(1.9459101090932196, dtype=torch.float64))
     assert times[at - 1] < expected < times[at]
-
-
-test_bad_input = refusing(
-    (lambda: growth(0.0, 1), "tokens must be a whole number >= 2"),
-    (lambda: inverse_growth(0.0, 2.5), "tokens"),
-    (situation, GOOD, {"runs": 1, "steps": 7, "step_size": 0.0}),
-    (lambda: leaked_sample(TokenLaw(5, 20, 4, 3.0, label_noise=0.5), 0), "even n"),
-    (lambda: leaked_sample(TokenLaw(6, 20, 4, 3.0, balanced=False), 0), "balanced"),
-    (
-        lambda: leak(TokenLaw(6, 12_001, 5, 4.0, label_noise=1 / 3)),
-        "d must be <= 12000, W_0 is held whole here; got 12001",
-    ),
-    (leak, (), {"test_size": [5, 7], "steps": -1, "step_size": 0.0, "seed": -1}),
-)

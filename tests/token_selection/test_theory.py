@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import expit, softmax
 
 from attnbook.token_selection import theory
-from attnbook.token_selection.dynamics.growth import growth
+from attnbook.token_selection.dynamics.study import growth
 from attnbook.token_selection.fresh_selection import (
     fresh_attention,
     fresh_threshold,

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
 from attnbook.answers import crossing, exercise
-from attnbook.token_selection.dynamics.growth import growth
+from attnbook.token_selection.dynamics.study import growth
 from attnbook.token_selection.theory import (
     delay_exponent,
     existence_window,
