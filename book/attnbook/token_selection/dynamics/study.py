@@ -259,7 +259,7 @@ def situation(law, step_size, steps, runs, seed, *, count=2000):
     rows = tuple(sorted({round(last * (j / (_ROWS - 1)) ** 1.5) for j in range(_ROWS)}))
     along = population_along(trajectory, count=count, rows=list(rows))
     end = population_along(trajectory, count=END_COUNT, rows=[last])
-    end = SimpleNamespace(**{name: value[0] for name, value in vars(end).items()})
+    end = replace(end, **{name: value[0] for name, value in vars(end).items()})
     return SimpleNamespace(law=law, start=start, trajectory=trajectory, rows=rows, along=along, end=end)
 
 
