@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from attnbook.token_selection.real_data import end_to_end
 from attnbook.token_selection.real_data.end_to_end import LEVELS, NAMES, Joint, both_ways, fresh, halves, train
+from attnbook.token_selection.real_data.experiment import nested_flips, train_selection
 from attnbook.token_selection.real_data.lite0 import NETS, Lite, Net
 from attnbook.token_selection.real_data.loaders import RealData, Split
-from attnbook.token_selection.real_data.selection import nested_flips, train_selection
 from attnbook.token_selection.real_data.tables import hits_record
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
 

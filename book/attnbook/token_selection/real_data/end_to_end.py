@@ -12,7 +12,7 @@ Everything that is trained has Adam of step size 2e-4, constant after 20 steps o
 the first epoch in which each label, flipped or not, was given before its own step; at the latest after `MOST` epochs, 1500 steps.
 
 **The rule.** Written on 29 November 2026, before any of its runs. n = 200, eta = 0 and 0.2, seeds 0 to 4, CIFAR-10 and MNIST, at most 1000
-test pictures a seed: all 846 of CIFAR-10's file of tests here, and 1000 of the 2500 of MNIST's plan. With F as in `sets_study`, of the one
+test pictures a seed: all 846 of CIFAR-10's file of tests here, and 1000 of the 2500 of MNIST's plan. With F as in `trial`, of the one
 level 0.2, each way with its own a_0,
 
     D = F(end to end) - F(frozen),        its 95 % interval over seeds and pictures as that of F (`trial.two_way`)
@@ -44,12 +44,12 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from attnbook.draws import Estimate
 from attnbook.files import require_writable
 from attnbook.stored import sealed
+from attnbook.token_selection.real_data.experiment import nested_flips
 from attnbook.token_selection.real_data.lite0 import NETS, Lite, Net, load_lite, prepared
 from attnbook.token_selection.real_data.loaders import DATA_SETS, RealData, load, told
 from attnbook.token_selection.real_data.plans import PLANS, Plan
-from attnbook.token_selection.real_data.selection import nested_flips
-from attnbook.token_selection.real_data.sets_study import SETS
 from attnbook.token_selection.real_data.setups import Rows, fixed_backbone, parts_of
+from attnbook.token_selection.real_data.study import SETS
 from attnbook.token_selection.real_data.tables import TABLES, add_cell, hits_record
 from attnbook.token_selection.real_data.trial import FITTED, Trial, judge, two_way
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape, train_vit
