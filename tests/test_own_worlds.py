@@ -38,14 +38,16 @@ from attnbook.one_token.exact import profile
 from attnbook.open_questions.many_heads import claims as heads
 from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
 from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
+from attnbook.single_head.a_public_script.claims import CLAIMS as SCRIPT
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
+from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
 from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
 from attnbook.single_head.phase_theory import preference_spread
-from attnbook.single_head.public_script.claims import CLAIMS as SCRIPT
 from attnbook.single_head.rotations_are_free.claims import CLAIMS as ROTATIONS
 from attnbook.single_head.signal_and_noise.claims import CLAIMS as DATA
+from attnbook.single_head.study import TwoStepStudy
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
 from attnbook.single_head.where_attention_begins.claims import CLAIMS as WHERE
 from attnbook.staircase import SpectrumLaw, plateau_levels, population_loss
@@ -136,7 +138,7 @@ def _(ratios, patch):
     return Study(stress=Study(law=LAW), isotropic_ratio=dict(zip((1.0, 0.0), map(near, ratios), strict=True)))
 
 
-@case(TWO_STEPS["C15"], -20.0, -30.0)
+@case(BOUNDS["C15"], -20.0, -30.0)
 def _(error, patch):
     return Study(v2_signal=full(1.0, 2), log10_error2=full(error, 2), log10_bound2=full(-10.0, 2))
 
@@ -204,11 +206,22 @@ def _(factor, patch):
     return Study(many=Study(threshold=full(factor, 2), residual=full(factor - 1)), small_law=Study(d=1200))
 
 
-@case(SCRIPT["N3"], 0.53, 1.0)
-def _(missed, patch):
-    none = torch.zeros(DRAWS, dtype=torch.bool)
-    share = {"mean_over": lambda noisy, values: near(missed), "without": lambda noisy: none}
-    return Study(margins={"printed": full(1.0)}, **share)
+def script(**missed):
+    """Of each way, the share of labels that two steps do not fit; half of the samples are flipped."""
+    place, ways = torch.arange(100), {}
+    for way, share in missed.items():
+        ways[way] = torch.where(place // 2 < 50 * near(share)[:, None], -1.0, 1.0)
+    return TwoStepStudy(noisy=(place % 2 == 0).expand(DRAWS, 100), margins=ways)
+
+
+@case(SCRIPT["N3"], "own")
+def _(world, patch):
+    return script(printed=0.53, right=0.0)
+
+
+@case(SCRIPT["N6"], "own")
+def _(world, patch):
+    return script(right=0.0, printed=0.53)
 
 
 @case(ROTATIONS["R6"], "own")

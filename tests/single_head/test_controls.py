@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.a_public_script.claims import SMALLER_STEP
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.beyond_two_steps.claims import CLAIMS as LONG
 from attnbook.single_head.beyond_two_steps.claims_trap import DIMENSIONS, TRAP_CLAIMS
+from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
 from attnbook.single_head.error_from_both_sides import claims as below
 from attnbook.single_head.error_from_both_sides.study import log10_floor_of_exponent
 from attnbook.single_head.finite_dimension.claims import CLAIMS as FINITE
@@ -19,9 +21,8 @@ from attnbook.single_head.label_counts import count_widths
 from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
 from attnbook.single_head.phase_diagram.proved import BENIGN, HARMFUL
-from attnbook.single_head.public_script.claims import SMALLER_STEP
+from attnbook.single_head.study import noise_tolerance
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO
-from attnbook.single_head.two_steps.claims import noise_tolerance
 from attnlib.single_head.law import SignalNoiseLaw
 from tests.worlds import tighter, worlds
 
@@ -68,9 +69,7 @@ def swapped(name, keys, one, other):
 
 def two_steps(**found):
     """A study of LAW that has no more than what one judge reads."""
-    names = ("norms_squared", "largest_overlap", "cross_terms", "eigenvalues")
-    geometry = {name: found.pop(name) for name in names if name in found}
-    return Study(law=LAW, delta=0.05, step_size=0.03, geometry=Study(**geometry), **found)
+    return Study(law=LAW, delta=0.05, step_size=0.03, **found)
 
 
 @case
@@ -78,19 +77,23 @@ def bounds_on_the_noise(rng, patch):
     study = two_steps()
     ratio = math.log(2 * LAW.n / study.delta) / LAW.d
     bound = 2 * math.sqrt(ratio) + 2 * ratio + 2 / LAW.d
-    yield tighter, TWO["C1"], *(two_steps(norms_squared=full(LAW.d * (1 + use * bound), LAW.n)) for use in (0.7, 0.3))
+    yield (
+        tighter,
+        BOUNDS["C1"],
+        *(two_steps(norms_squared=full(LAW.d * (1 + use * bound), LAW.n)) for use in (0.7, 0.3)),
+    )
     overlap = 1.1 * math.sqrt(2 * LAW.d * math.log(LAW.n**2 / study.delta))
-    yield tighter, TWO["C2"], *(two_steps(largest_overlap=full(use * overlap)) for use in (0.8, 0.4))
+    yield tighter, BOUNDS["C2"], *(two_steps(largest_overlap=full(use * overlap)) for use in (0.8, 0.4))
     scale, tolerance = study.step_size * LAW.d / (4 * LAW.n), noise_tolerance(study)
     scores = (full(scale * (1 + use * tolerance), LAW.n) for use in (0.8, 0.4))
-    yield tighter, TWO["C7"], *(two_steps(noise_score1=each) for each in scores)
+    yield tighter, BOUNDS["C7"], *(two_steps(noise_score1=each) for each in scores)
 
 
 @case
 def cross_terms_of_another_variance(rng, patch):
     terms = (math.sqrt(v * (LAW.n - 1) * LAW.d) * rng.standard_normal((DRAWS, LAW.n)) for v in (1.0, 1.2))
     norms = full(LAW.d, LAW.n)
-    yield worlds, TWO["C3a"], *(two_steps(cross_terms=torch.as_tensor(x), norms_squared=norms) for x in terms)
+    yield worlds, BOUNDS["C3a"], *(two_steps(cross_terms=torch.as_tensor(x), norms_squared=norms) for x in terms)
 
 
 @case
@@ -103,24 +106,23 @@ def counts_coefficients_and_a_smaller_norm(rng, patch):
             clean_counts=full(n * (1 - eta) / 2 + use * clean, 2), noisy_counts=full(n * eta / 2 - use * noisy, 2)
         )
 
-    yield tighter, TWO["C4"], counts(0.6), counts(0.1)
+    yield tighter, BOUNDS["C4"], counts(0.6), counts(0.1)
 
     def coefficients(slope):
         given, factor = {"clean_counts": full(27.0, 2), "noisy_counts": full(3.0, 2)}, unit * (1 + 2 * slope)
         return two_steps(theta2=full(factor, n), v2_signal=full(LAW.signal_norm**2 * factor * (27.0 - 3.0), 2), **given)
 
-    yield tighter, TWO["C11"], coefficients(0.3), coefficients(0.05)
+    yield tighter, BOUNDS["C11"], coefficients(0.3), coefficients(0.05)
     eigenvalues = torch.tensor([[0.8, 10.0]]).expand(DRAWS, 2) * LAW.d
     # |Pi v|^2 in units of the smallest allowed one times 1/0.8
     norms = (full(math.sqrt(value * unit**2 * n * LAW.d)) for value in (60.0, 5.0))
-    yield tighter, TWO["C15b"], *(two_steps(v2_noise_norm=norm, eigenvalues=eigenvalues) for norm in norms)
+    yield tighter, BOUNDS["C15b"], *(two_steps(v2_noise_norm=norm, eigenvalues=eigenvalues) for norm in norms)
 
 
 @case
 def one_step_that_fits_in_place_of_two(rng, patch):
     fits, misses, error = full(1.0, 5), full(-1.0, 5), full(-50.0, 2)
-    pairs = ((misses, fits), (fits, misses))
-    yield worlds, TWO["T1"], *(Study(margins1=a, margins2=b, log10_error2=error) for a, b in pairs)
+    yield worlds, TWO["T1"], Study(margins1=misses, margins2=fits, log10_error2=error)
     field, predicted = Study(margin2_clean=full(2.0, 2), margin2_noisy=full(2.0, 2)), full(2.0, 5)
     margins = (full(margin, 5) for margin in (1.7, 2.3))
     yield tighter, TWO["C16"], *(Study(mean_field=field, margins2=m, per_sample=lambda *_: predicted) for m in margins)

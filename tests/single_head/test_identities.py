@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head.public_script.study import script_study
+from attnbook.single_head.a_public_script.study import script_study
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import log10_clean_error

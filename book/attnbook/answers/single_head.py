@@ -12,7 +12,7 @@ from attnbook.single_head.flow import first_order_threshold
 from attnbook.single_head.long_run import law_at
 from attnbook.single_head.mean_field import mean_field
 from attnbook.single_head.phase_theory import lower_snr_limit, preference_spread
-from attnbook.single_head.signal_and_noise.claims import averaging_error
+from attnbook.single_head.signal_and_noise.study import averaging_error
 from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
 from attnlib.randomness import stream

@@ -15,8 +15,9 @@ import torch
 from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Spiked
 from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
 from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
+from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
 from attnbook.single_head.study import TwoStepStudy, measure_two_steps
-from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEP_CLAIMS
+from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
 from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
@@ -192,14 +193,15 @@ def study_of(row: ErrorRow, step_size: float, seed: int) -> TwoStepStudy:
     draws, law = len(row.sampled), row.law
     found = measure_two_steps(law.draw(seed, draws, coordinates="dense"), step_size, 1)
     found["sampled_noisy_error2"] = noisy_error(row.sampled, law.label_noise)
-    return TwoStepStudy(law=law, step_size=step_size, delta=0.01, seed=seed, **found)
+    return TwoStepStudy(law=law, step_size=step_size, delta=0.01, **found)
 
 
 def claim_matrix(rows: dict[str, list[ErrorRow]], step_size: float, *, seed: int = 0):
-    """law -> claim -> `Check` by the judges of the two-step page, on the draws of `error_rows` at its last strength."""
+    """law -> claim -> `Check` by the judges of pages I.2 and I.10, on the draws of `error_rows` at its last strength."""
+    studies = {name: study_of(row[-1], step_size, seed) for name, row in rows.items()}
     return {
-        name: {check.claim.id: check for check in TWO_STEP_CLAIMS.check(study_of(row[-1], step_size, seed))}
-        for name, row in rows.items()
+        name: {check.claim.id: check for check in [*BOUNDS.check(study), *TWO_STEPS.check(study)]}
+        for name, study in studies.items()
     }
 
 

@@ -9,14 +9,10 @@ drawn here (`start_vectors=1`), in the coordinates of page I.3.
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 
-from attnbook.single_head.mean_field import MeanField, mean_field
-from attnlib import checks
-from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.summary import require_two_tokens
+from attnbook.single_head.study import TwoStepStudy
 
 WAYS = {
     "right": "the gradient",
@@ -26,35 +22,7 @@ WAYS = {
 }
 
 
-@dataclass(frozen=True)
-class ScriptStudy:
-    """R draws, n samples. `attention` and `margins` after two steps, by way: (R, n) each."""
-
-    law: SignalNoiseLaw
-    step_size: float
-    noisy: torch.Tensor  # (R, n), whose label was flipped
-    signal_class: torch.Tensor  # (R, n)
-    field: MeanField  # the orthogonal-noise state with each draw's label counts
-    clean_counts: torch.Tensor  # (R, 2)
-    noisy_counts: torch.Tensor  # (R, 2)
-    attention: dict[str, torch.Tensor]
-    margins: dict[str, torch.Tensor]
-
-    def mean_over(self, noisy: bool, values: torch.Tensor) -> torch.Tensor:
-        """Mean of (R, n) over the flipped or the other samples of each draw: (R,), nan where there are none."""
-        mask = self.noisy == noisy
-        return (values * mask).sum(1) / mask.sum(1)
-
-    def without(self, noisy: bool) -> torch.Tensor:
-        """(R,), the draws without flipped samples, or without others."""
-        return ~(self.noisy == noisy).any(1)
-
-    def per_sample(self, of_class: torch.Tensor) -> torch.Tensor:
-        """Values of the classes, (R, 2), at each sample: (R, n)."""
-        return of_class.gather(1, self.signal_class)
-
-
-def second_step(sample: Sample, step_size: float, ones: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def second_step(sample, step_size, ones):
     r"""v_2 (R, m), and p_2 (R, m) for each of `WAYS`. `ones` (R, m) is the vector along which the script moves p.
 
     With values $w_{it} = v_1 \cdot x_{it}$ of the two tokens, $\bar w_i$ their mean, and $g_i = 1/(1 + e^{y_i \bar w_i})$:
@@ -76,28 +44,18 @@ def second_step(sample: Sample, step_size: float, ones: torch.Tensor) -> tuple[t
     return v2, {"right": right, "sign": -right, "diagonal": diagonal, "printed": printed}
 
 
-def script_study(law: SignalNoiseLaw, step_size: float, *, draws: int, seed: int) -> ScriptStudy:
-    """Draw training sets and take the second step in each of `WAYS`. Raises ValueError for a bad argument, before any work."""
-    require_two_tokens(law, draws)
-    step_size = checks.positive_number("step_size", step_size)
+def script_study(law, step_size, *, draws, seed):
+    """Draw training sets and take the second step in each of `WAYS`: by way, `attention` and `margins` after it, (R, n) each."""
     sample = law.draw(seed, draws, start_vectors=1)
     direction = sample.start_directions[:, 0]
     ones = math.sqrt(law.d) * direction / direction.norm(dim=-1, keepdim=True)
     v2, ways = second_step(sample, step_size, ones)
     scores = torch.einsum("rntm,rm->rnt", sample.tokens, v2)
-    attention, margins = {}, {}
+    clean_counts, noisy_counts = sample.counts()
+    s = TwoStepStudy(law=law, step_size=step_size, clean_counts=clean_counts, noisy_counts=noisy_counts)
+    s.noisy, s.signal_class, s.attention, s.margins = sample.noisy, sample.signal_class, {}, {}
     for name, p2 in ways.items():
         weights = torch.softmax(torch.einsum("rntm,rm->rnt", sample.tokens, p2), dim=-1)
-        attention[name] = sample.at_signal(weights)
-        margins[name] = sample.labels * (weights * scores).sum(-1)
-    counts = sample.counts()
-    return ScriptStudy(
-        law,
-        step_size,
-        sample.noisy,
-        sample.signal_class,
-        mean_field(law, step_size, *counts),
-        *counts,
-        attention,
-        margins,
-    )
+        s.attention[name] = sample.at_signal(weights)
+        s.margins[name] = sample.labels * (weights * scores).sum(-1)
+    return s

@@ -1,13 +1,14 @@
-"""The claims of Part I: units, regimes, and the studies that they look at. Its pages judge them."""
+"""Pages I.2 and I.10: units, regimes, and the study that their claims look at."""
 
 import dataclasses
 
 import pytest
 import torch
 
-from attnbook.single_head.study import log_term, two_step_study
-from attnbook.single_head.two_steps import claims as two_step_claims
-from attnbook.single_head.variants import StressedLaw
+from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
+from attnbook.single_head.study import log_term, noise_tolerance, two_step_study
+from attnbook.single_head.two_steps.claims import CLAIMS
+from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.summary import summarise
 from bookkit.claims import Verdict
@@ -21,9 +22,9 @@ def study():
     return two_step_study(PAPER_SIZE, 0.025, draws=8, seed=0)
 
 
-@pytest.mark.parametrize("id", two_step_claims.CLAIMS)
-def test_normalised_noise_is_the_same_problem_in_other_units(in_both_units, id):
-    plain, normalised = (two_step_claims.CLAIMS[id].check(own) for own in in_both_units)
+@pytest.mark.parametrize("claim", [*BOUNDS.values(), *CLAIMS.values()], ids=lambda claim: claim.id)
+def test_normalised_noise_is_the_same_problem_in_other_units(in_both_units, claim):
+    plain, normalised = (claim.check(own) for own in in_both_units)
     assert normalised.verdict is plain.verdict
     assert normalised.control.holds == plain.control.holds
     # C10 speaks of scores, C12 of p . mu: all of them are free of units, so every number is the same.
@@ -39,7 +40,8 @@ def in_both_units():
 
 
 def test_coefficients_of_trained_values_are_the_closed_forms(study):
-    torch.testing.assert_close(study.theta2, study.closed["theta2"], rtol=1e-8, atol=0)
+    closed = two_steps(PAPER_SIZE.draw(0, 8), 0.025)
+    torch.testing.assert_close(study.theta2, closed.theta2, rtol=1e-8, atol=0)
 
 
 def test_study_and_summary_see_the_same_draws(study):
@@ -67,22 +69,22 @@ def test_summary_does_not_depend_on_the_chunk(monkeypatch):
 
 def test_outside_the_regime_says_which_condition_in_numbers():
     weak = two_step_study(SignalNoiseLaw(200, 40_000, 10.0, 0.05), 0.025, draws=5)
-    result = two_step_claims.CLAIMS["C8b"].check(weak)
+    result = CLAIMS["C8b"].check(weak)
     assert result.verdict == Verdict.OUTSIDE
     assert result.violated.startswith("needs E b > a(1 + eps)")
     assert "here E b = " in result.violated
-    theorem = two_step_claims.CLAIMS["T1"].check(weak)
+    theorem = CLAIMS["T1"].check(weak)
     assert "n^2 log(n/delta) = 3.96e+05" in theorem.violated
     clean = two_step_study(SignalNoiseLaw(20, 1000, 10.0, 0.0), 0.1, draws=5)
-    assert two_step_claims.CLAIMS["C16b"].check(clean).violated == "needs label noise; here eta = 0"
-    assert two_step_claims.CLAIMS["C13"].check(clean).verdict in set(Verdict)
+    assert CLAIMS["C16b"].check(clean).violated == "needs label noise; here eta = 0"
+    assert CLAIMS["C13"].check(clean).verdict in set(Verdict)
 
 
 def test_noise_tolerance_by_hand(study):
     L = log_term(study)
     assert pytest.approx(10.5966, abs=1e-3) == L
     norm = 2 * (L / 4e4) ** 0.5 + 2 * L / 4e4 + 2 / 4e4
-    assert two_step_claims.noise_tolerance(study) == pytest.approx(norm + (400 * (1 + norm) * L / 4e4) ** 0.5, rel=1e-6)
+    assert noise_tolerance(study) == pytest.approx(norm + (400 * (1 + norm) * L / 4e4) ** 0.5, rel=1e-6)
 
 
 TINY = SignalNoiseLaw(5, 20, 1.0)
@@ -92,6 +94,4 @@ test_refusals = refusing(
     (lambda: summarise(SignalNoiseLaw(5, 20, 1.0, tokens=3), 0.1), "law must be a SignalNoiseLaw with two tokens"),
     (lambda: summarise("paper", 0.1), "law must be a SignalNoiseLaw"),
     (summarise, (TINY, 0.1), {"step_size": -1.0, "draws": 0, "steps": 0}),
-    (two_step_study, (TINY, 0.1), {"delta": [0.0, 1.0, -0.1], "test_points": 0, "draws": -2}),
-    (lambda: two_step_study(StressedLaw(20, 200, 5.0, 0.1, cosine=0.5), 0.1), "use summarise, or the stress module"),
 )

@@ -5,46 +5,41 @@ Letters as in the chapter of proofs.
 
 import torch
 
-from attnbook.single_head.public_script.study import ScriptStudy
-from attnbook.single_head.study import TwoStepStudy
+from attnbook.single_head.study import finite_d
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import Evidence, agrees, both, mean_within, within
+from bookkit.rules import agrees, both, mean_within, within
+from bookkit.worlds import exchange
 
 CLAIMS = ClaimSet("single_head")
 LEVEL = 1e-5  # of each rule here: the false alarms of the whole ledger share one level
 
 
-def _finite_d(study: ScriptStudy) -> dict:
-    return {"allowance": (study.law.n + 1) / study.law.d, "allowance_text": "finite d: (n + 1)/d", "level": LEVEL}
-
-
 @CLAIMS.claim("N2", box="prop-public-script", wrong=0.9, uses="R4")
-def printed_knows_no_label(study: ScriptStudy, constant: float) -> Evidence:
+def printed_knows_no_label(study, constant):
     r"""with the printed gradient attention does not know who is flipped
     $p_2 = -c\,\mathbf 1$, and the signals have random directions: the weight on the signal has mean $\tfrac12$, flipped or not
     wrong: 0.9 times one half"""
     parts = []
-    for noisy in (False, True):
-        weight = study.mean_over(noisy, study.attention["printed"])
-        parts.append(agrees(weight, constant / 2, silent=study.without(noisy), level=LEVEL))
+    for kind in ("clean", "noisy"):
+        weight = study.mean_over(kind, study.attention["printed"])
+        parts.append(agrees(weight, constant / 2, silent=study.without(kind), level=LEVEL))
     return both(*parts)
 
 
-@CLAIMS.claim("N3", source=Source.MEASURED, wrong=0.0, uses="R4")
-def printed_leaves_wrong_labels(study: ScriptStudy, constant: float) -> Evidence:
+@CLAIMS.claim("N3", source=Source.MEASURED, wrong=exchange("margins.printed", "margins.right"), uses="R4")
+def printed_leaves_wrong_labels(study):
     r"""with the printed gradient two steps do not fit the flipped labels
     on average 50 to 57 % of the flipped labels are not fitted
-    wrong: none of the flipped labels is fitted
+    wrong: with the gradient itself
     coarse: the band is 6.5 % to either side, and the few flipped samples of a set leave another 5 %"""
-    missed = study.mean_over(True, (study.margins["printed"] <= 0).double())
-    ends = (0.5, 0.57) if constant else (1.0, 1.0)
-    return mean_within(missed, *ends, quantity="share not fitted", level=LEVEL, silent=study.without(True))
+    missed = study.mean_over("noisy", (study.margins["printed"] <= 0).double())
+    return mean_within(missed, 0.5, 0.57, quantity="share not fitted", level=LEVEL, silent=study.without("noisy"))
 
 
-def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
+def diagonal_attention(study):
     r"""Weights of clean and of flipped samples, (R, 2), where the mean value is not subtracted: $\sigma(P' - a^2 g)$ with
     $P' = \frac{\beta\rho^2}{4n}\, b\,(|C| g_c - |N| g_n)$, with orthogonal noise."""
-    field, law = study.field, study.law
+    field, law = study.mean_field, study.law
     noise2 = law.d * law.noise_std**2
     pull = study.step_size * law.signal_norm**2 / (4 * law.n) * field.b
     shared = pull * (study.clean_counts * field.slope_clean - study.noisy_counts * field.slope_noisy)
@@ -53,37 +48,31 @@ def diagonal_attention(study: ScriptStudy) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @CLAIMS.claim("N5", box="prop-public-script", wrong=0.8)
-def diagonal_gradient(study: ScriptStudy, constant: float) -> Evidence:
+def diagonal_gradient(study, constant):
     r"""the mean value not subtracted, alone: the own noise token pulls by its slope
     to leading order the weight on the signal is $\sigma(P' - a^2 g_i)$, $P' = \frac{\beta\rho^2}{4n}\,b_k(|C_k|g_c - |N_k|g_n)$
     wrong: 0.8 times this weight"""
-    parts = []
-    for noisy, predicted in zip((False, True), diagonal_attention(study), strict=True):
-        measured = study.mean_over(noisy, study.attention["diagonal"])
-        expected = constant * study.mean_over(noisy, study.per_sample(predicted))
-        parts.append(agrees(measured, expected, silent=study.without(noisy), **_finite_d(study)))
+    predicted, parts = study.per_sample(*diagonal_attention(study)), []
+    for kind in ("clean", "noisy"):
+        measured = study.mean_over(kind, study.attention["diagonal"])
+        expected = constant * study.mean_over(kind, predicted)
+        parts.append(agrees(measured, expected, silent=study.without(kind), level=LEVEL, **finite_d(study)))
     return both(*parts)
 
 
-@CLAIMS.claim("N6", source=Source.MEASURED, wrong=0.9, uses="C14")
-def right_gradient_fits(study: ScriptStudy, constant: float) -> Evidence:
+@CLAIMS.claim("N6", source=Source.MEASURED, wrong=exchange("margins.right", "margins.printed"), uses="C14")
+def right_gradient_fits(study):
     r"""with the gradient itself two steps fit every label
     the same training sets and the same first step: in at least 95 % of draws each label is fitted
-    wrong: at most 90 % of the labels"""
-    accuracy = (study.margins["right"] > 0).double().mean(1)
-    return within(
-        accuracy,
-        low=1.0 if constant == 1 else None,
-        high=None if constant == 1 else constant,
-        quantity="train accuracy",
-    )
+    wrong: with the printed gradient"""
+    return within((study.margins["right"] > 0).double().mean(1), low=1.0, quantity="train accuracy")
 
 
 _STEP = ClaimSet("single_head")  # judged on a study of its own
 
 
 @_STEP.claim("N1", wrong=0.8, source=Source.MEASURED, uses="R4", expected=Verdict.FAILS)
-def fitted_share(study: TwoStepStudy, constant: float) -> Evidence:
+def fitted_share(study, constant):
     r"""two steps interpolate at a smaller step, β = 2n/d
     with $\beta d/n = 2$ ($\beta = 0.01$ at $n=200$, $d=40000$, the value to which a notebook on this paper, not its authors', falls back)
     two steps fit every training label in at least 95 % of draws

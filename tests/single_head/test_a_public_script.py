@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head.public_script.claims import CLAIMS
-from attnbook.single_head.public_script.study import WAYS, script_study, second_step
+from attnbook.single_head.a_public_script.claims import CLAIMS
+from attnbook.single_head.a_public_script.study import WAYS, script_study, second_step
 from attnlib.single_head.law import SignalNoiseLaw
 
 LAW = SignalNoiseLaw(n=12, d=50, signal_norm=4.0, label_noise=0.3)
@@ -56,23 +56,12 @@ def test_the_all_ones_vector_acts_as_one_of_its_norm_in_a_random_direction() -> 
     assert here.std() > 0.02
 
 
-@pytest.mark.parametrize("name", ["N2", "N3", "N5", "N6"])
+@pytest.mark.parametrize("name", ["N2", "N5"])
 def test_a_judge_refuses_the_script_of_another_fault(name: str) -> None:
     """Each claim holds on its own way, and fails where another one has taken its place."""
     study = script_study(SignalNoiseLaw(60, 12_000, 30.0, 0.1), 0.025, draws=40, seed=5)
     assert str(CLAIMS[name].check(study).verdict) == "holds"
-    other = {
-        "N2": ("printed", "diagonal"),
-        "N3": ("printed", "right"),
-        "N5": ("diagonal", "right"),
-        "N6": ("right", "printed"),
-    }
-    own, taken = other[name]
+    own, taken = {"N2": ("printed", "diagonal"), "N5": ("diagonal", "right")}[name]
     for values in (study.attention, study.margins):
         values[own] = values[taken]
     assert str(CLAIMS[name].check(study).verdict) == "fails"
-
-
-def test_one_draw_is_refused_before_any_work() -> None:
-    with pytest.raises(ValueError, match="draws"):
-        script_study(LAW, STEP, draws=0, seed=0)
