@@ -35,10 +35,6 @@ from attnbook.in_context.two_numbers_per_head.claims import CLAIMS as TWO_NUMBER
 from attnbook.in_context.what_the_heads_compute import claims as estimators
 from attnbook.one_token import claims as one_token
 from attnbook.one_token.exact import profile
-from attnbook.open_questions.many_heads import claims as heads
-from attnbook.open_questions.noise_laws.claims import CLAIMS as NOISE
-from attnbook.open_questions.noise_laws.claims_long import CLAIMS as LONG_NOISE
-from attnbook.single_head.a_public_script.claims import CLAIMS as SCRIPT
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
 from attnbook.single_head.hard_attention.claims import CLAIMS as HARD
@@ -519,29 +515,6 @@ def _(own, patch):
 
 
 # --- open questions -------------------------------------------------------------------------------------------------------------
-
-
-@case(heads.CLAIMS["Q9"], (-4.37, -0.58), (-0.58, -4.37))
-def _(errors, patch):
-    """Of four heads and of one."""
-    return Study(
-        slow={H: [Study(log10_error=[near(e)], at=lambda step: 0)] for H, e in zip((4, 1), errors, strict=True)}
-    )
-
-
-@case(NOISE["Q32"], (1.7, 1.0), (1.0, 1.7))
-def _(ratios, patch):
-    white, formula = (near(0.1 * ratio) for ratio in ratios)
-    row = Study(white=white, formula=formula, sampled=near(0.1), standard_error=1e-4, sampled_mean=0.1, points=1000)
-    return Study(rows={"radial t3": [row]})
-
-
-@case(LONG_NOISE["Q77b"], 1.0, 2.0)
-def _(decides, patch):
-    """Classes end on their signal above the effective trace, 1, or above the trace, 2."""
-    x = np.repeat(np.linspace(0.6, 2.6, 12), DRAWS)[:, None] * np.ones(2)
-    found = Study(x=x, effective=1.0, trace=2.0, cost=np.ones(DRAWS), svm=x > decides, on_signal=x > decides)
-    return Study(correlated={"white": found, "spike d": found})
 
 
 # --- finite data, staircase, one token ------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import torch
 from scipy.stats import norm
 
 from attnbook.open_questions.judging import one_way
-from attnbook.open_questions.margin_and_descent.study import schedule_fates
 from attnbook.open_questions.optimisers.claims import CLAIMS
 from attnbook.open_questions.optimisers.signs import (
     adam_second_step,
@@ -23,7 +22,7 @@ from attnbook.open_questions.optimisers.signs import (
 )
 from attnbook.open_questions.optimisers.study import compare_rules, milestones
 from attnbook.open_questions.outcomes import matched_step
-from attnbook.single_head.long_run import collected_moves, law_at, train, without_flips
+from attnbook.single_head.long_run import collected_moves, without_flips
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
@@ -74,22 +73,6 @@ def test_dense_entries_are_trained_run_by_run_on_copies():
     copy = dense_copy(sample, "flat")
     path = train_heads(copy, 0.2 * matched_step(sample, SIGN_DESCENT), 15, rule=SIGN_DESCENT, record=[]).single()
     torch.testing.assert_close(found.end, log10_clean_error(path.v[-1], path.p[-1], copy), rtol=1e-10, atol=1e-12)
-
-
-def test_schedules_are_factors_on_the_step_size():
-    n, d = 20, 4000
-    found = schedule_fates(2.0, n, d, 0.1, steps=520, draws=2, seed=3)
-    sample, unit = law_at(2.0, n, d, 0.1).draw(3, 2), 5 * n / d
-    for name, parts in (
-        ("constant", [(unit, 520)]),
-        ("n/5d for 500 steps, then full", [(0.04 * unit, 500), (unit, 20)]),
-        ("full for 5 steps, then n/5d", [(unit, 5), (0.04 * unit, 515)]),
-    ):
-        path = train(sample, parts)
-        error = log10_clean_error(path.v[-1], path.p[-1], sample)
-        torch.testing.assert_close(found[name][1], error, rtol=1e-7, atol=1e-9)
-    gaps = [(found["constant"][1] - found[name][1]).abs().max() for name in found if name != "constant"]
-    assert min(gaps) > 1e-3
 
 
 SIGNS_LAW = SignalNoiseLaw(7, 60, 4.0, 0.2)

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.open_questions.attention_maps.fates import trap_exits
-from attnbook.open_questions.attention_maps.flow import map_rates, map_threshold
+from attnbook.open_questions.map_flow import map_rates, map_threshold
 from attnbook.open_questions.more_classes.class_flow import class_ends_on_signal, class_thresholds
 from attnbook.open_questions.second_solver import WEIGHTS, ends_on_signal, flow_speed, on_both_sides
 from attnbook.single_head.flow import first_order_threshold, signal_threshold
@@ -47,16 +46,6 @@ def test_a_value_one_per_cent_off_is_refused_on_its_own_side():
 def test_two_of_the_k_classes_are_the_two_class_flow_at_half_the_attention_rate():
     x = np.array([1.63, 1.68])
     np.testing.assert_array_equal(class_ends_on_signal(x, 0.2, 2), ends_on_signal(x, 0.2, rate=0.5))
-
-
-def test_linearised_softmax_leaves_the_trap_and_sparsemax_does_not():
-    (left, rise), (stays, falls) = (trap_exits(name, 5, 4000) for name in ("linearised softmax", "sparsemax"))
-    assert left.mean() > 0.02
-    assert not stays.any()
-    assert rise.max() <= 0
-    assert falls.max() <= 0
-    assert len(left) > 1000
-    assert len(stays) > 1000
 
 
 # --- the first solvers, regression ------------------------------------------------------------------------------------------

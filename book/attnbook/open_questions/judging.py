@@ -3,54 +3,40 @@
 Classes, samples, cells and maps of one training set are averaged to one number of that set, which `bookkit.rules.mean_within` judges.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
 
-from bookkit.rules import LEVEL, Evidence, both, mean_within, on_grid, within
+from bookkit.rules import LEVEL, both, mean_within, on_grid, within
 from bookkit.sharpness import Fixed
 
 
-def tensor(values: object) -> torch.Tensor:
+def tensor(values):
     """Any array of numbers or flags as a double tensor."""
     return torch.as_tensor(np.asarray(values, dtype=float))
 
 
-def per_draw(flags: Sequence[np.ndarray], judged: Sequence[np.ndarray] | None = None) -> torch.Tensor:
+def per_draw(flags, judged=None):
     """Fraction of true flags among the judged ones of every draw, over all arrays together: (draws,), nan where none is judged.
 
     flags, judged: arrays (draws, ...) with the same draws in all of them; everything is judged when `judged` is left out.
-    Raises ValueError when the numbers of draws differ.
     """
     flags = [np.asarray(part, dtype=bool) for part in flags]
-    judged = (
-        [np.ones_like(part) for part in flags] if judged is None else [np.asarray(part, dtype=bool) for part in judged]
-    )
-    if len({len(part) for part in (*flags, *judged)}) != 1:
-        raise ValueError(f"flags, judged: one number of draws; got {[len(part) for part in (*flags, *judged)]}")
+    judged = [np.ones_like(part) for part in flags] if judged is None else [np.asarray(part, bool) for part in judged]
     hits = sum((part & mask).reshape(len(part), -1).sum(1) for part, mask in zip(flags, judged, strict=True))
     total = sum(mask.reshape(len(mask), -1).sum(1) for mask in judged)
     return tensor(np.divide(hits, total, out=np.full(len(total), np.nan), where=total > 0))
 
 
-def none_judged(judged: Sequence[np.ndarray]) -> torch.Tensor:
+def none_judged(judged):
     """The draws of which no flag is judged, so that `per_draw` has nothing to say of them: (draws,)."""
     return ~torch.as_tensor(
         np.stack([np.asarray(part, dtype=bool).reshape(len(part), -1).any(1) for part in judged])
     ).any(0)
 
 
-def mean_share(
-    flags: Sequence[np.ndarray],
-    low: float | None = None,
-    high: float | None = None,
-    *,
-    what: str,
-    judged: Sequence[np.ndarray] | None = None,
-    level: float = LEVEL,
-) -> Evidence:
+def mean_share(flags, low=None, high=None, *, what, judged=None, level=LEVEL):
     """The expected fraction of true flags in a draw lies in [low, high]: Student's t over the draws. Arguments as in `per_draw`."""
     shares = per_draw(flags, judged)
     total = int(sum(np.size(part) for part in flags) if judged is None else sum(np.sum(part) for part in judged))
@@ -64,7 +50,7 @@ def mean_share(
     return replace(evidence, measured=f"{evidence.measured} ({total} {what})", numbers=numbers)
 
 
-def one_way(x: object, moves: object, boundary: float, steps: object = 0.0) -> Evidence:
+def one_way(x, moves, boundary, steps=0.0):
     """From zero no step of training moves a sample's weight against the side of its x, and the second step moves it towards that side.
 
     x: (samples,), rho^2 |C_k| / d of each sample's class over the threshold; moves: (samples, steps), changes of its weight on the

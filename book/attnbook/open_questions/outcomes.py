@@ -5,29 +5,25 @@ are matched there.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from attnbook.single_head.long_run import blocks, class_attention, stacked
-from attnlib import checks
-from attnlib.single_head.law import Sample
 from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.rules import Rule
 from attnlib.single_head.training import train_heads
 
 UNIT = 5.0  # beta d / n of gradient descent
 
 
-def matched_step(sample: Sample, rule: Rule, unit: float = UNIT) -> float:
+def matched_step(sample, rule, unit=UNIT):
     """Step size with which the rule's first step of v is as long as gradient descent's with beta = unit n/d, in the mean over runs.
 
-    Mini-batches keep gradient descent's own beta. Raises ValueError for a bad argument.
+    Mini-batches keep gradient descent's own beta.
     """
     n, d = sample.law.n, sample.law.d
-    beta = checks.positive_number("unit", unit) * n / d
+    beta = unit * n / d
     if not rule.prepare and rule.moments is None:
         return beta
     sums = torch.einsum("rn,rntm->rm", sample.labels, sample.tokens)
@@ -47,13 +43,11 @@ class Outcome:
     p_signal: np.ndarray  # p . mu_k
 
     @property
-    def on_signal(self) -> np.ndarray:
+    def on_signal(self):
         return self.attention > 0.5
 
 
-def outcome_of(
-    samples: Sequence[Sample], v: torch.Tensor, p: torch.Tensor, margins: torch.Tensor, weights: torch.Tensor
-) -> Outcome:
+def outcome_of(samples, v, p, margins, weights):
     """Of the last step of one head: v, p (R, m), margins and weights (R, n), R over all samples in turn."""
     whole, errors, x = stacked(samples), [], []
     for sample, block in zip(samples, blocks(samples), strict=True):
@@ -70,19 +64,16 @@ def outcome_of(
     )
 
 
-def finished(samples: Sequence[Sample], path) -> Outcome:
+def finished(samples, path):
     return outcome_of(samples, path.v[-1, :, 0], path.p[-1, :, 0], path.margins[-1], path.attention_on_signal[-1, :, 0])
 
 
-def rule_fates(
-    laws: Sequence, rule: Rule, size: float, steps: int, *, draws: int = 10, seed: int = 0, first_run: int = 0
-) -> Outcome:
+def rule_fates(laws, rule, size, steps, *, draws=10, seed=0, first_run=0):
     """Train `draws` training sets of every law by a rule; law i takes the runs first_run + i*draws, ... of the seed.
 
     size: beta d / n for rules that are linear in the gradient; for normalised ones the length of a step over the length of gradient
-    descent's first step with beta = n/d. Raises ValueError for a bad argument.
+    descent's first step with beta = n/d.
     """
-    checks.whole_number("draws", draws, at_least=1)
     samples = [law.draw(seed, draws, first_run=first_run + i * draws) for i, law in enumerate(laws)]
-    step = checks.positive_number("size", size) * matched_step(samples[0], rule, 1.0)
+    step = size * matched_step(samples[0], rule, 1.0)
     return finished(samples, train_heads(stacked(samples), step, steps, rule=rule, record=[]))

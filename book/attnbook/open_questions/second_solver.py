@@ -1,14 +1,13 @@
 r"""On which side of a number a class of the flow ends: a second solver for the boundaries $x^*$ that the claims of Part IV quote.
 
-The boundaries come from solvers of their own: SciPy's LSODA (`attnbook.single_head.flow`, `trap_boundaries`) and classical Runge-Kutta
-(`attention_maps.flow`, `class_flow`), with bisection. Here the flow of one class is written down anew for any two-token weight $s(z)$
+The boundaries come from solvers of their own: SciPy's LSODA (`attnbook.single_head.flow`, `out_of_the_trap`) and classical Runge-Kutta
+(`map_flow`, `class_flow`), with bisection. Here the flow of one class is written down anew for any two-token weight $s(z)$
 and goes by midpoint steps on the clock $\log(1+\tau)$, many settings at once. A value $x^*$ is confirmed to a width $\delta$ when the
 class ends on the noise at $(1-\delta)x^*$ and on the signal at $(1+\delta)x^*$. Only the K-class flow shares its right-hand side with
 its first solver.
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
@@ -19,26 +18,24 @@ _STEP, _FINE = 0.01, 0.005  # of the clock log(1 + tau): the finer ones where a 
 _LATE = 1e8
 _START = 1e-4  # time at which block-normalised flow takes over from its first-order solution
 
-Weight = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # z -> s(z) and its derivative
 
-
-def _softmax(temperature: float) -> Weight:
-    def weight(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _softmax(temperature):
+    def weight(z):
         s = 0.5 * (1 + np.tanh(0.5 * z / temperature))
         return s, s * (1 - s) / temperature
 
     return weight
 
 
-def _linearised(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _linearised(z):
     return 0.5 + z / 4, np.full_like(z, 0.25)
 
 
-def _sparsemax(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _sparsemax(z):
     return np.clip(0.5 + z / 2, 0, 1), np.where(np.abs(z) < 1, 0.5, 0.0)
 
 
-def _entmax(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _entmax(z):
     """Entmax-1.5 of two tokens: square roots a, b of the weights with a - b = z/2 and a^2 + b^2 = 1, until b = 0."""
     gap = np.clip(z / 2, -1, 1)
     root = np.sqrt(2 - gap**2)
@@ -46,7 +43,8 @@ def _entmax(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a**2, np.where(np.abs(z) < 2, a * (1 - gap / root) / 2, 0.0)
 
 
-WEIGHTS: dict[str, Weight] = {
+# z -> s(z) and its derivative
+WEIGHTS = {
     "softmax": _softmax(1.0),
     "softmax at temperature 0.5": _softmax(0.5),
     "softmax at temperature 2": _softmax(2.0),
@@ -56,7 +54,7 @@ WEIGHTS: dict[str, Weight] = {
 }
 
 
-def midpoint(speed: Callable[[np.ndarray], np.ndarray], state: np.ndarray, start: float, time: float) -> np.ndarray:
+def midpoint(speed, state, start, time):
     """The state at `time`, from `state` at `start`: dy/dz = e^z speed(y), z = log(1 + tau)."""
     first, last = math.log1p(start), math.log1p(time)
     count = math.ceil((last - first) / (_FINE if time > _LATE else _STEP))
@@ -68,9 +66,7 @@ def midpoint(speed: Callable[[np.ndarray], np.ndarray], state: np.ndarray, start
     return state
 
 
-def flow_speed(
-    state: np.ndarray, x: np.ndarray, nu: np.ndarray, rate: np.ndarray, weigh: Weight, *, blocks: bool = False
-) -> np.ndarray:
+def flow_speed(state, x, nu, rate, weigh, *, blocks=False):
     """Right-hand side of the flow for `state` (6, ...) = (V, t_c, t_n, P, q_c, q_n); times a step size, one step of gradient descent."""
     V, t_c, t_n, P, q_c, q_n = state
     (s_c, turn_c), (s_n, turn_n) = weigh(P - q_c), weigh(P - q_n)
@@ -85,10 +81,7 @@ def flow_speed(
     return np.concatenate([values, rate * logits])
 
 
-def ends_on_signal(
-    x: np.ndarray, label_noise: np.ndarray, *, rate: np.ndarray | float = 1.0, time: float = 1e5, weight: str = "softmax",
-    blocks: bool = False,
-) -> np.ndarray:  # fmt: skip
+def ends_on_signal(x, label_noise, *, rate=1.0, time=100000.0, weight="softmax", blocks=False):
     """Whether clean samples of a class that starts at zero give the signal the larger logit at `time`: bools, of x's shape.
 
     x: rho^2 |C_k| / d; label_noise: the class's share of flips; rate: step size of p over that of v; weight: a key of `WEIGHTS`;
@@ -97,7 +90,7 @@ def ends_on_signal(
     x, eta, rate = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (x, label_noise, rate)))
     nu, weigh = eta / (1 - eta), WEIGHTS[weight]
 
-    def speed(state: np.ndarray) -> np.ndarray:
+    def speed(state):
         return flow_speed(state, x, nu, rate, weigh, blocks=blocks)
 
     state, start = np.zeros((6, *x.shape)), 0.0
@@ -109,9 +102,7 @@ def ends_on_signal(
     return end[3] > end[4]
 
 
-def on_both_sides(
-    values: np.ndarray, constant: float, ends: Callable[[np.ndarray], np.ndarray], *, width: float = 0.005
-) -> Evidence:
+def on_both_sides(values, constant, ends, *, width=0.005):
     """Every value is a boundary to `width`: at (1 - width) times it the class ends on the noise, at (1 + width) on the signal.
 
     ends: takes two x for every value, (2, values), and returns bools of that shape. There is no chance in it.

@@ -1,1 +1,1 @@
-"""Page 03: other attention maps."""
+"""IV.3: other attention maps."""

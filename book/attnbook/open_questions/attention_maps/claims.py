@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from attnbook.open_questions.attention_maps.courses import MAPS, MOVING, UNNORMALISED, unnormalised_p2
-from attnbook.open_questions.attention_maps.study import MapsStudy
+from attnbook.open_questions.attention_maps.study import unnormalised_p2
 from attnbook.open_questions.judging import mean_share, tensor
-from attnbook.single_head.long_run import Course
+from attnbook.open_questions.maps import MAPS, MOVING, UNNORMALISED
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, NothingToMeasure, both, exactly, mean_within, statistic_within, within
+from bookkit.rules import LEVEL, NothingToMeasure, both, exactly, mean_within, statistic_within, within
+from bookkit.worlds import changed, exchange
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -23,7 +23,7 @@ CLAIMS = ClaimSet("open_questions")
 
 
 @CLAIMS.claim("Q18", wrong=1.01, box="thm-open-universality")
-def slope_alone(study: MapsStudy, constant: float) -> Evidence:
+def slope_alone(study, constant):
     r"""two steps: p depends on one number of the weight function
     from zero with two tokens, $p_2 = \frac{c}{c_{\mathrm{softmax}}}\,p_2^{\mathrm{softmax}}$ with the slope c of the weight function at
     zero: factors 2 (sparsemax, temperature $\frac12$), $\sqrt2$ (entmax-1.5), 1 (linearised), $\frac12$ (temperature 2), 0 (hardmax)
@@ -37,7 +37,7 @@ def slope_alone(study: MapsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q21", wrong=1.01, box="thm-open-universality", uses="Q18")
-def no_competition(study: MapsStudy, constant: float) -> Evidence:
+def no_competition(study, constant):
     r"""unnormalised weights: p_2 without competition
     from zero, $p_2 = \frac{\beta\phi'(0)}{n}\sum_i g_iy_i[(v_1\cdot u_i)u_i + (v_1\cdot\xi_i)\xi_i]$ for the weights $\phi(z)$ = sigmoid
     ($\phi'(0) = \frac14$) and $\frac12 + z$ ($\phi'(0) = 1$)
@@ -52,67 +52,87 @@ def no_competition(study: MapsStudy, constant: float) -> Evidence:
 _LOW = "$x < 0.3$ and $n\\rho^4(1-2\\eta)^2/d \\ge 25$ at a signal norm"
 
 
-def _not_low(study: MapsStudy) -> str:
-    law, x = study.law, study.x(study.low)
+def _not_low(study):
+    law, x = study.law, study.x[study.low]
     strength = law.n * study.low**4 * (1 - 2 * law.label_noise) ** 2 / law.d
     if x >= 0.3 or strength < 25:
         return f"needs a signal norm with x < 0.3 and n rho^4 (1 - 2 eta)^2 / d >= 25; here {x:.3g} and {strength:.3g}"
     return ""
 
 
-def _kept(course: Course, since: int = 2) -> torch.Tensor:
-    """Final exponent over that of an early step, per draw."""
-    return tensor(course.log10_error[-1] / course.log10_error[course.at(since)])
+def _courses(change, names):
+    """The change in every course of some maps."""
+
+    def changes(courses):
+        return courses | {name: {norm: change(course) for norm, course in courses[name].items()} for name in names}
+
+    return changed(changes, "courses")
 
 
-@CLAIMS.claim("Q22", wrong=0.0, source=Source.MEASURED, regime=_LOW, violation=_not_low)
-def sigmoid_is_benign(study: MapsStudy, constant: float) -> Evidence:
+SIGMOID_AND_SOFTMAX = exchange("courses.sigmoid", "courses.softmax")
+UNFITTED = _courses(changed(lambda fitted: 1 - fitted, "train_accuracy"), ("sigmoid", "softmax"))
+EARLY = _courses(changed(lambda error: error[:2], "log10_error"), [m.name for m in MOVING])  # steps 1 and 2
+
+
+@CLAIMS.claim(
+    "Q22", wrong=(SIGMOID_AND_SOFTMAX, UNFITTED, EARLY), source=Source.MEASURED, regime=_LOW, violation=_not_low
+)
+def sigmoid_is_benign(study):
     r"""low SNR, long training: sigmoid stays benign, six competing weight functions do not
     below the threshold the sigmoid head ends with a mean $\log_{10}$ clean error of $-2.24 \pm 0.07$, the softmax head with $-0.48 \pm
     0.02$, both with every label fitted in at least 95 % of draws; the least of softmax at three temperatures, sparsemax, entmax and
     linearised softmax has a mean of $-0.71 \pm 0.03$
-    wrong: softmax and sigmoid exchanged, and a label that is not fitted; the six after two steps"""
-    names, row, level = ("sigmoid", "softmax") if constant else ("softmax", "sigmoid"), -1 if constant else 1, LEVEL / 4
-    own, other = (study.at_norm(name, study.low) for name in names)
-    fitted = np.minimum(own.train_accuracy[-1], other.train_accuracy[-1])
-    low, high = (1.0, None) if constant else (None, 1 - 1e-9)
-    six = tensor([study.at_norm(m.name, study.low).log10_error[row] for m in MOVING])
+    wrong: softmax and sigmoid exchanged; no label fitted; the six after two steps"""
+    level, ends = LEVEL / 4, {name: courses[study.low] for name, courses in study.courses.items()}
+    fitted = np.minimum(ends["sigmoid"].train_accuracy[-1], ends["softmax"].train_accuracy[-1])
+    errors = {name: tensor(course.log10_error[-1]) for name, course in ends.items()}
+    six = torch.stack([errors[m.name] for m in MOVING])
     whole = both(
-        mean_within(tensor(own.log10_error[-1]), -2.31, -2.17, quantity="mean log₁₀ err, sigmoid", level=level),
-        mean_within(tensor(other.log10_error[-1]), -0.50, -0.46, quantity="softmax", level=level),
-        within(tensor(fitted), low=low, high=high, quantity="train accuracy", level=level),
+        mean_within(errors["sigmoid"], -2.31, -2.17, quantity="mean log₁₀ err, sigmoid", level=level),
+        mean_within(errors["softmax"], -0.50, -0.46, quantity="softmax", level=level),
+        within(tensor(fitted), low=1.0, quantity="train accuracy", level=level),
         mean_within(six.amin(0), -0.74, -0.68, quantity="least of six", level=level),
     )
     return replace(whole, numbers={})
 
 
-@CLAIMS.claim("Q22b", wrong=0.0, source=Source.MEASURED, uses="Q22", regime=_LOW, violation=_not_low)
-def bounded_recover(study: MapsStudy, constant: float) -> Evidence:
+def _kept(course, since):
+    """Final exponent over that of an early step, per draw."""
+    return tensor(course.log10_error[-1] / course.log10_error[course.at(since)])
+
+
+SIGMOID_AND_HALF_PLUS = exchange("courses.sigmoid", "courses.half plus")
+
+
+@CLAIMS.claim("Q22b", wrong=SIGMOID_AND_HALF_PLUS, source=Source.MEASURED, uses="Q22", regime=_LOW, violation=_not_low)
+def bounded_recover(study):
     r"""below the threshold the late error does not rise with the sigmoid and rises with 1/2 + z
     below the threshold, from step 1000 to the end: $|\log_{10}|$ of the clean error does not shrink with the sigmoid (mean ratio $\ge 1$),
     and with $\frac12 + z$ it does (mean ratio $\le 0.97$)
     wrong: the two maps exchanged"""
-    names = ("sigmoid", "half plus") if constant else ("half plus", "sigmoid")
-    bounded, unbounded = (_kept(study.at_norm(name, study.low), 1000) for name in names)
+    bounded, unbounded = (_kept(study.courses[name][study.low], 1000) for name in ("sigmoid", "half plus"))
     return both(
         mean_within(bounded, low=1.0, quantity="mean ratio, bounded", level=LEVEL / 2),
         mean_within(unbounded, high=0.97, quantity="mean ratio, unbounded", level=LEVEL / 2),
     )
 
 
-@CLAIMS.claim("Q69", wrong=0.0, source=Source.MEASURED, box="thm-long-map")
-def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
+SOFTMAX_FOR_ALL = changed(lambda predicted: dict.fromkeys(predicted, predicted["softmax"]), "predicted")
+
+
+@CLAIMS.claim("Q69", wrong=SOFTMAX_FOR_ALL, source=Source.MEASURED, box="thm-long-map")
+def mean_field_predicts(study):
     r"""six numbers per class predict the error of nine weight functions
     gradient descent with orthogonal noise, six variables per class, each draw's own counts and no fitted number, gives the $\log_{10}$
     clean error of a draw within 20 % (or 0.1) for on average at least 95 % of the values over nine weight functions, all recorded steps and
     the signal norms away from the threshold ($x < 0.7$ or $x > 1.3$)
     wrong: the predictions of softmax for all maps"""
-    columns = [i for i, norm in enumerate(study.norms) if not 0.7 <= study.x(norm) <= 1.3]
+    columns = {norm: i for i, norm in enumerate(study.norms) if not 0.7 <= study.x[norm] <= 1.3}
     if not columns:
         raise NothingToMeasure("needs a signal norm with x < 0.7 or x > 1.3; all are in between")
     # (maps, norms, steps, draws)
-    found = np.array([[study.courses[m.name][i].log10_error for i in columns] for m in MAPS])
-    wanted = np.array([study.predicted[m.name if constant else "softmax"][:, columns].transpose(1, 0, 2) for m in MAPS])
+    found = np.array([[study.courses[m.name][norm].log10_error for norm in columns] for m in MAPS])
+    wanted = np.array([study.predicted[m.name][:, list(columns.values())].transpose(1, 0, 2) for m in MAPS])
     right = np.abs(found - wanted) <= 0.1 + 0.2 * np.abs(wanted)
     return mean_share([np.moveaxis(right, -1, 0)], 0.95, what="values")
 
@@ -120,8 +140,11 @@ def mean_field_predicts(study: MapsStudy, constant: float) -> Evidence:
 # --- local attention -------------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("Q24", wrong=(20.0, -1.0), source=Source.MEASURED)
-def window_law(study: MapsStudy, constant: float) -> Evidence:
+ALIKE, REVERSED = (changed(change, "local.predicted") for change in (np.sign, np.flip))
+
+
+@CLAIMS.claim("Q24", wrong=(ALIKE, REVERSED), source=Source.MEASURED)
+def window_law(study):
     r"""local attention: with windows of W the signal in p_2 is proportional to 1 - 1/W
     $T = 8$, mean over softmax windows of W tokens: the coefficient of $\mu_k$ in $p_2$ is proportional to $1 - 1/W$ to leading order;
     ratios 0, 0.571, 0.857 to that of $W = 8$
@@ -129,13 +152,12 @@ def window_law(study: MapsStudy, constant: float) -> Evidence:
     coarse 2, 3: the law is of leading order, and 0.03 is allowed for the rest"""
     local = study.local
     signal = tensor(local.signal_in_p2).mT  # (draws, widths)
-    predicted = 1 - tensor(local.widths) ** -abs(constant)
-    predicted = (predicted if constant > 0 else predicted.flip(0)) / predicted.max()
+    predicted = tensor(local.predicted / local.predicted.max())
     parts, level = [], LEVEL / (len(local.widths) - 1)  # the last ratio is 1
-    for width, wanted in zip(range(len(local.widths) - 1), predicted.tolist(), strict=False):
+    for i, wanted in enumerate(predicted[:-1].tolist()):
         ratio = statistic_within(
-            lambda one, whole: (one.mean() / whole.mean()).item(), signal[:, width], signal[:, -1],
-            low=wanted - 0.03, high=wanted + 0.03, quantity=f"W = {local.widths[width]}", level=level,
+            lambda one, whole: (one.mean() / whole.mean()).item(), signal[:, i], signal[:, -1],
+            low=wanted - 0.03, high=wanted + 0.03, quantity=f"W = {local.widths[i]}", level=level,
         )  # fmt: skip
         parts.append(ratio)
     shown = ", ".join(f"{part.numbers['measured']:.3f}" for part in parts)

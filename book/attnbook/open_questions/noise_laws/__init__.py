@@ -1,1 +1,1 @@
-"""Page 04: other noise."""
+"""IV.4: other noise, after two steps."""

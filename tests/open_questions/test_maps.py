@@ -1,4 +1,4 @@
-"""Exact error of a head with any map: against the softmax integral, Gauss's rule, and the model run on fresh points."""
+"""One head with any map: its exact error against the softmax integral, Gauss's rule and fresh points; its courses."""
 
 import math
 
@@ -7,9 +7,10 @@ import pytest
 import torch
 from scipy.special import log_ndtr, logsumexp
 
-from attnbook.open_questions.attention_maps.error import (
+from attnbook.open_questions.maps import (
     log10_map_error,
     log10_map_error_of_scores,
+    map_courses,
     map_error_conditioned,
 )
 from attnlib.randomness import stream
@@ -30,7 +31,6 @@ from attnlib.single_head.maps import (
 from attnlib.single_head.model import forward
 from attnlib.single_head.population import FreshScores, clean_error_conditioned, log10_error_of_scores
 from attnlib.single_head.training import train_heads
-from tests.bad_input import refusing
 
 F64 = torch.float64
 ALL = (SOFTMAX, softmax(0.5), SPARSEMAX, ENTMAX15, LINEARISED, HARDMAX, SIGMOID, HALF_PLUS, LINEAR, relu(0.0))
@@ -154,12 +154,12 @@ def test_many_tokens_softmax_and_windows():
             torch.testing.assert_close(smooth.value, known.value, rtol=1e-10, atol=0)
 
 
-THREE, SCORES = SignalNoiseLaw(5, 50, 2.0, tokens=3).draw(0), scores(0.0, 1.0, 1.0, 0.0, 1.0)
-V = torch.zeros(1, THREE.tokens.shape[-1], dtype=F64)
-test_bad_arguments = refusing(
-    (lambda: log10_map_error(V, V, THREE, SOFTMAX), r"tokens must be 2 .* got 3: use map_error_conditioned"),
-    (lambda: log10_map_error_of_scores(SCORES, "softmax"), "attention_map must be an AttentionMap; got str"),
-    (lambda: log10_map_error_of_scores(SCORES, windows(SOFTMAX, 3)), "windows of width 3 must divide"),
-    (lambda: log10_map_error(V[:, :2], V, SignalNoiseLaw(5, 50, 2.0).draw(0), SOFTMAX), "v must have shape"),
-    (lambda: map_error_conditioned(V, V, THREE, SOFTMAX, 1), "count must be"),
-)
+def test_courses_are_single_trainings():
+    laws = [SignalNoiseLaw(20, 2000, norm, 0.1) for norm in (8.0, 20.0)]
+    courses = map_courses(laws, SPARSEMAX, 0.05, 30, record=[2, 30], draws=3, seed=5)
+    for law, course in zip(laws, courses, strict=True):
+        sample = law.draw(5, 1, first_run=2)
+        path = train_heads(sample, 0.05, 30, attention_map=SPARSEMAX, record=[2]).single()
+        expected = log10_map_error(path.v[-1], path.p[-1], sample, SPARSEMAX).item()
+        assert course.log10_error[-1, 2] == pytest.approx(expected, rel=1e-9)
+        assert course.attention_clean[0, 2] == pytest.approx(path.attention_clean[0, 0].item())

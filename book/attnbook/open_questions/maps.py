@@ -1,4 +1,4 @@
-r"""Exact error of one head with any attention map on fresh clean data, two tokens, down to $10^{-300}$ and far below.
+r"""One head with any attention map: its exact error on fresh clean data, down to $10^{-300}$ and far below, and its training.
 
 A fresh point of class k has the logits $P = p\cdot\mu_k$ and $\omega t$, $t \sim N(0,1)$. Given t the weights
 $(w_u, w_\xi)(P, \omega t)$ are numbers and the output is Gaussian:
@@ -13,16 +13,20 @@ halved until a polynomial follows each. Source: derived.
 
 import math
 
+import numpy as np
 import torch
 
-from attnlib import checks
+from attnbook.single_head.long_run import Course, blocks, side_by_side
 from attnlib.quadrature import lobatto
 from attnlib.randomness import stream
-from attnlib.single_head.law import Sample
-from attnlib.single_head.maps import AttentionMap
+from attnlib.single_head.maps import ENTMAX15, HALF_PLUS, HARDMAX, LINEARISED, SIGMOID, SOFTMAX, SPARSEMAX, softmax
 from attnlib.single_head.population import Estimate, FreshScores, scores_of_fresh_data
+from attnlib.single_head.training import train_heads
 
-Tensor = torch.Tensor
+NORMALISED = (softmax(0.5), SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED, softmax(2.0), HARDMAX)  # by slope at zero
+UNNORMALISED = (SIGMOID, HALF_PLUS)
+MAPS = (*NORMALISED, *UNNORMALISED)
+MOVING = tuple(m for m in NORMALISED if m.slope(2) > 0)
 
 _PEAKS = 3  # highest local maxima of the coarse search that are followed
 _ZOOMS = 11  # each narrows a peak's bracket eightfold
@@ -34,54 +38,70 @@ _ROUNDINGS = 16
 _BLOCK = 64  # pairs of run and class at once
 
 
-@checks.checked
-def log10_map_error(v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap) -> Tensor:
+# --- training --------------------------------------------------------------------------------------------------------------
+
+
+def one_head_start(sample, size):
+    """v_0, p_0 (R, 1, m) of expected norm `size`, from a sample drawn with two start vectors."""
+    scale = size / sample.law.d**0.5
+    return scale * sample.start_directions[:, :1], scale * sample.start_directions[:, 1:]
+
+
+def map_courses(laws, attention_map, step_size, steps, *, record, draws=10, seed=0, start_size=0.0):
+    """Gradient descent on several laws of one n and d, the same draws of labels and noise for each, as one batch: a `Course` of each.
+
+    Of a course, `attention_clean` and `attention_noisy` are mean weights of the signal token.
+    start_size: norm of Gaussian v_0 and p_0 (zero: from zero).
+    """
+    samples, batch = side_by_side(laws, draws, seed, same=True, start_vectors=2 if start_size else 0)
+    start = one_head_start(batch, start_size) if start_size else None
+    heads = train_heads(batch, step_size, steps, attention_map=attention_map, record=record, start=start)
+    path, courses = heads.single(), []
+    for sample, block in zip(samples, blocks(samples), strict=True):
+        errors = log10_map_errors(path.v[:, block], path.p[:, block], sample, attention_map)
+        kept = (path.train_accuracy, path.attention_clean, path.attention_noisy)
+        kept = (part[:, block].numpy() for part in kept)
+        courses.append(Course(np.array(path.steps), errors.numpy(), *kept, sample.noisy.sum(1).numpy()))
+    return courses
+
+
+# --- exact error -----------------------------------------------------------------------------------------------------------
+
+
+def log10_map_error(v, p, sample, attention_map):
     """log10 of the clean error of one head with `attention_map`, T = 2: (R,); -inf where it is 0.
 
     v, p: (R, m) in the coordinates of `sample`, the training set they come from. Relative error of the error itself about 1e-10.
-    Raises ValueError for T > 2 (use `map_error_conditioned`) and for shapes that do not fit.
     """
     return log10_map_errors(v[None], p[None], sample, attention_map)[0]
 
 
-@checks.checked
-def log10_map_errors(v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap) -> Tensor:
+def log10_map_errors(v, p, sample, attention_map):
     """The same at S moments of a training at once, which is faster: v, p (S, R, m), the result (S, R)."""
-    if sample.law.tokens != 2:
-        raise ValueError(f"tokens must be 2 for the exact error; got {sample.law.tokens}: use map_error_conditioned")
     each = [scores_of_fresh_data(*head, sample) for head in zip(v, p, strict=True)]
     scores = FreshScores(*(torch.stack(parts) for parts in zip(*(vars(one).values() for one in each), strict=True)))
     return log10_map_error_of_scores(scores, attention_map, class_probability=sample.law.class_probability)
 
 
-@checks.checked
-def log10_map_error_of_scores(
-    scores: FreshScores, attention_map: AttentionMap, *, per_class: bool = False, class_probability: float = 0.5
-) -> Tensor:
+def log10_map_error_of_scores(scores, attention_map, *, per_class=False, class_probability=0.5):
     """The integral itself, for given laws of the fresh scores: log10 of the clean error (R,), or (R, 2) with `per_class`."""
-    attention_map.check_tokens(2)
-    share = checks.probability("class_probability", class_probability)
-    rows = [
-        part.reshape(-1).to(torch.float64)
-        for part in (scores.logit, scores.value, scores.omega, scores.along, scores.tau)
-    ]
-    pieces = [
-        _log_errors([part[i : i + _BLOCK] for part in rows], attention_map) for i in range(0, len(rows[0]), _BLOCK)
-    ]
-    log_error = torch.cat(pieces).view(scores.value.shape) if pieces else scores.value
+    parts = (scores.logit, scores.value, scores.omega, scores.along, scores.tau)
+    rows = [part.reshape(-1).to(torch.float64).split(_BLOCK) for part in parts]
+    log_error = torch.cat([_log_errors(list(block), attention_map) for block in zip(*rows, strict=True)])
+    log_error = log_error.view(scores.value.shape)
     if not per_class:
-        log_error = torch.logsumexp(log_error + log_error.new_tensor([share, 1 - share]).log(), -1)
+        shares = log_error.new_tensor([class_probability, 1 - class_probability])
+        log_error = torch.logsumexp(log_error + shares.log(), -1)
     return log_error / math.log(10)
 
 
-def map_error_conditioned(v: Tensor, p: Tensor, sample: Sample, attention_map: AttentionMap, count: int) -> Estimate:
+def map_error_conditioned(v, p, sample, attention_map, count):
     r"""Monte Carlo over the fresh logits only, any T and any map: given them f is Gaussian and the error a tail.
 
     The map must treat tokens alike, or windows alike (all maps of `single_head.maps` do): the signal is put first. With standard
     normals $t_\tau$ the margin is $w_uV + c\sum_\tau w_\tau t_\tau$ and its deviation $\tau|w_\xi|$. Far tails (below about
     1e-6 with some thousand draws) are underestimated by any such average.
     """
-    checks.whole_number("count", count, at_least=2)
     s = scores_of_fresh_data(v, p, sample)
     noise_tokens, estimates = sample.law.tokens - 1, []
     for r in range(sample.runs):
@@ -101,7 +121,7 @@ def map_error_conditioned(v: Tensor, p: Tensor, sample: Sample, attention_map: A
 # --- the integral ----------------------------------------------------------------------------------------------------------
 
 
-def _log_density(t: Tensor, parameters: list[Tensor], attention_map: AttentionMap) -> Tensor:
+def _log_density(t, parameters, attention_map):
     """h(t) = log Phi(-margin / spread) - t^2 / 2, the log of the integrand without the Gaussian's constant. t: (K, ...)."""
     logit, value, omega, along, tau = (part.view(-1, *[1] * (t.ndim - 1)) for part in parameters)
     weights = attention_map.weights(torch.stack([logit.expand_as(t), omega * t], -1))
@@ -112,7 +132,7 @@ def _log_density(t: Tensor, parameters: list[Tensor], attention_map: AttentionMa
     return torch.special.log_ndtr(-ratio) - t.square() / 2
 
 
-def _search_points(parameters: list[Tensor]) -> Tensor:
+def _search_points(parameters):
     """(K, points), sorted: where the integrand may peak, on the scales of t, of the noise logit and of the difference of logits."""
     logit, _, omega, _, _ = (part[:, None] for part in parameters)
     fine, coarse = torch.arange(0.25, 8.1, 0.25), torch.logspace(0.95, 7, 90)
@@ -125,7 +145,7 @@ def _search_points(parameters: list[Tensor]) -> Tensor:
     return points.clamp(-1e150, 1e150).sort(1).values
 
 
-def _peaks(points: Tensor, parameters: list[Tensor], attention_map: AttentionMap) -> tuple[Tensor, Tensor]:
+def _peaks(points, parameters, attention_map):
     """Places and heights (K, _PEAKS) of the highest local maxima."""
     height = _log_density(points, parameters, attention_map)
     floor = height.new_full((len(height), 1), -torch.inf)
@@ -148,7 +168,7 @@ def _peaks(points: Tensor, parameters: list[Tensor], attention_map: AttentionMap
     return place, top
 
 
-def _log_errors(parameters: list[Tensor], attention_map: AttentionMap) -> Tensor:
+def _log_errors(parameters, attention_map):
     """log err of every pair of run and class, (K,)."""
     places, tops = _peaks(_search_points(parameters), parameters, attention_map)
     peak, first = tops.max(1)

@@ -1,0 +1,1 @@
+"""IV.10: noise in the long run."""

@@ -1,0 +1,1 @@
+"""IV.9: which weight functions have a threshold."""
