@@ -35,6 +35,7 @@ from attnbook.in_context.two_numbers_per_head.claims import CLAIMS as TWO_NUMBER
 from attnbook.in_context.what_the_heads_compute import claims as estimators
 from attnbook.one_token import claims as one_token
 from attnbook.one_token.exact import profile
+from attnbook.single_head.a_public_script.claims import CLAIMS as SCRIPT
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
 from attnbook.single_head.hard_attention.claims import CLAIMS as HARD

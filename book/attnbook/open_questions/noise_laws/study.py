@@ -24,15 +24,6 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-<<<<<<< HEAD
-from attnbook.open_questions.noise_laws.covariance import AutoRegressive, Spiked
-from attnbook.open_questions.noise_laws.laws import NoiseLaw, log10_error, scores_at_scale_one, seen_by_noise
-from attnbook.open_questions.noise_laws.parts import Entries, Rademacher, RadialT, Sparse, StudentT, Uniform
-from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
-from attnbook.single_head.study import TwoStepStudy, measure_two_steps
-from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
-from attnlib import checks
-=======
 from attnbook.open_questions.noise import (
     AutoRegressive,
     Covariance,
@@ -50,10 +41,10 @@ from attnbook.open_questions.noise import (
     two_level,
 )
 from attnbook.open_questions.noise_laws.rate import universality_gaps
+from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
 from attnbook.single_head.mean_field import mean_field_log10_error
 from attnbook.single_head.study import TwoStepStudy, measure_two_steps
-from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEP_CLAIMS
->>>>>>> 074e0258 (IV.1, IV.3, IV.4, IV.7, IV.9, IV.10: a folder a page, controls as worlds)
+from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
@@ -173,14 +164,9 @@ def study_of(row, step_size, seed):
     return TwoStepStudy(law=law, step_size=step_size, delta=0.01, **found)
 
 
-<<<<<<< HEAD
-def claim_matrix(rows: dict[str, list[ErrorRow]], step_size: float, *, seed: int = 0):
+def claim_matrix(rows, step_size, *, seed=0):
     """law -> claim -> `Check` by the judges of pages I.2 and I.10, on the draws of `error_rows` at its last strength."""
     studies = {name: study_of(row[-1], step_size, seed) for name, row in rows.items()}
-=======
-def claim_matrix(rows, step_size, *, seed=0):
-    """law -> claim -> `Check` by the judges of the two-step page, on the draws of `error_rows` at its last strength."""
->>>>>>> 074e0258 (IV.1, IV.3, IV.4, IV.7, IV.9, IV.10: a folder a page, controls as worlds)
     return {
         name: {check.claim.id: check for check in [*BOUNDS.check(study), *TWO_STEPS.check(study)]}
         for name, study in studies.items()
