@@ -11,39 +11,22 @@ construction, second-hand for the theorem behind it (its constants were not read
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
-import numpy as np
 import torch
 
 from attnbook.token_selection.theory import existence_window
-from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.token_selection.gram import Gram, draw_gram
-from attnlib.token_selection.law import Start, TokenLaw
+from attnlib.token_selection.law import Start
 from attnlib.token_selection.model import outputs
 from attnlib.token_selection.population import population, population_along
 from attnlib.token_selection.training import Recursion
 
+AUTHORS_STRENGTHS = (0.001, 0.06, 1.0)
+_BATCHES = 4  # of training sets, for these: at c = 1 the fresh accuracy of a set varies by a few per cent
 _HARD = 1e6  # scores times this: softmax becomes the largest score
-
-
-@dataclass(frozen=True)
-class Ladder:
-    """The constructed p for every c: accuracies (R, C), of the softmax model and of the model that takes the largest score."""
-
-    law: TokenLaw
-    strengths: torch.Tensor  # (C,), c
-    train_softmax: torch.Tensor
-    train_argmax: torch.Tensor
-    clean_argmax: torch.Tensor
-    noisy_argmax: torch.Tensor
-    fresh_softmax: torch.Tensor
-    fresh_argmax: torch.Tensor
-    projections: torch.Tensor  # (R, C, n, 2): the token with the largest score, along the unit signals
-    norm_squared: torch.Tensor  # (R, C), |p|^2
-    noisy: torch.Tensor  # (R, n)
 
 
 def identity_start(gram: Gram) -> Gram:
@@ -57,20 +40,20 @@ def identity_start(gram: Gram) -> Gram:
     )  # fmt: skip
 
 
-def _selected(gram: Gram) -> torch.Tensor:
+def _selected(gram):
     """(R, n): index among the N tokens of the one to be selected: token 0 of clean samples, token 1 of flipped ones."""
     first = torch.arange(gram.law.n) * gram.law.tokens
     return first + gram.labels.noisy.long()
 
 
-def constructed(gram: Gram, strengths: Sequence[float], *, count: int = 20_000) -> Ladder:
-    """Accuracy of the constructed p for every c in `strengths`, on R training sets and on `count` fresh points each.
+def constructed(gram, strengths, *, count=20_000):
+    """The constructed p for every c in `strengths` (C,), on R training sets and on `count` fresh points each.
 
-    Raises ValueError for a bad argument before any work.
+    Accuracies (R, C) of the softmax model and of the one that takes the largest score: train_softmax, train_argmax, clean_argmax,
+    noisy_argmax, fresh_softmax, fresh_argmax. projections (R, C, n, 2): the token with the largest score, along the unit signals;
+    norm_squared (R, C), |p|^2; noisy (R, n).
     """
-    if not len(strengths):
-        raise ValueError("strengths must hold one c or more; got none")
-    c = torch.tensor([checks.finite_number("strengths", each) for each in strengths], dtype=torch.float64)
+    c = torch.tensor(strengths, dtype=torch.float64)
     law, N = gram.law, gram.kernel.shape[2]
     base, slope, on_signals, norm = _linear_in_c(gram)
     scores = base[:, None] + c[:, None] * slope[:, None]  # (R, C, N)
@@ -79,30 +62,30 @@ def constructed(gram: Gram, strengths: Sequence[float], *, count: int = 20_000) 
     soft = (outputs(scores, values) * observed > 0).double()
     best = scores.argmax(-1, keepdim=True)
     hard = (values.gather(-1, best)[..., 0] * observed > 0).double()
-    noisy = gram.labels.noisy[:, None].expand_as(hard)
     along = gram.kernel[:, N:].mT.unflatten(1, (law.n, law.tokens))[:, None]  # (R, 1, n, T, 2)
     chosen = along.expand(-1, len(c), -1, -1, -1).gather(3, best.unsqueeze(-1).expand(-1, -1, -1, -1, 2)).squeeze(3)
-    fresh = {}
-    for name, scale in (("softmax", 1.0), ("argmax", _HARD)):
-        fresh[name] = torch.stack([
-            population(law, scale * on_signals(c)[r], scale**2 * norm(c)[r], count=count, rng=_fresh_stream(gram, r)).accuracy
-            for r in range(gram.runs)
-        ])  # fmt: skip
-    return Ladder(
-        law, c, soft.mean(-1), hard.mean(-1), _mean(hard, ~noisy), _mean(hard, noisy), fresh["softmax"], fresh["argmax"],
-        chosen, norm(c), gram.labels.noisy,
-    )  # fmt: skip
+
+    def fresh(r, scale):
+        rng = stream(gram.seed, "test", gram.first_run + r)
+        return population(law, scale * on_signals(c)[r], scale**2 * norm(c)[r], count=count, rng=rng).accuracy
+
+    return SimpleNamespace(
+        strengths=c,
+        train_softmax=soft.mean(-1),
+        train_argmax=hard.mean(-1),
+        **{
+            f"{kind}_argmax": gram.labels.mean_over(kind, hard.movedim(1, 0)).movedim(0, 1)
+            for kind in ("clean", "noisy")
+        },
+        fresh_softmax=torch.stack([fresh(r, 1.0) for r in range(gram.runs)]),
+        fresh_argmax=torch.stack([fresh(r, _HARD) for r in range(gram.runs)]),
+        projections=chosen,
+        norm_squared=norm(c),
+        noisy=gram.labels.noisy,
+    )
 
 
-def _fresh_stream(gram: Gram, r: int) -> np.random.Generator:
-    return stream(gram.seed, "test", gram.first_run + r)
-
-
-def _mean(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    return (values * mask).sum(-1) / mask.sum(-1)
-
-
-def _linear_in_c(gram: Gram):
+def _linear_in_c(gram):
     """Scores of the training tokens as base + c slope, (R, N) both, and p on the unit signals and |p|^2 as functions of c.
 
     The noise of a token is the token less its mean, so eps_j . y = K_jy - m_j . (y on the signals) for any row y.
@@ -119,16 +102,16 @@ def _linear_in_c(gram: Gram):
     of_chosen = total.gather(1, chosen) - (mean * total[:, None, N:]).sum(-1)  # eps_j . sum of all chosen noises
     square, cross = of_chosen.sum(-1), law.signal_norm * total[:, N:].sum(-1)
 
-    def on_signals(c: torch.Tensor) -> torch.Tensor:
+    def on_signals(c):
         return law.signal_norm + c[:, None] * total[:, None, N:]
 
-    def norm_squared(c: torch.Tensor) -> torch.Tensor:
+    def norm_squared(c):
         return 2 * law.signal_norm**2 + 2 * c * cross[:, None] + c**2 * square[:, None]
 
     return law.signal_norm * plane[:, :N].sum(-1), total[:, :N], on_signals, norm_squared
 
 
-def memorised_share(law: TokenLaw, strength: float, *, lower: float = 1.0) -> float:
+def memorised_share(law, strength, *, lower=1.0):
     r"""Share of flipped training samples that the constructed p fits, by the largest score:
 
     $$ \Phi\Big(\tfrac{c\sigma_\varepsilon^2d-(1-\rho)|\mu|^2}{\sigma_\varepsilon\sqrt{2(c^2n\sigma_\varepsilon^2d+2|\mu|^2)}}\Big)
@@ -137,44 +120,24 @@ def memorised_share(law: TokenLaw, strength: float, *, lower: float = 1.0) -> fl
     the confusing token beats the relevant one, and its own value has the right sign. One half of the first factor is the lower
     line of `existence_window`. `lower` multiplies $(1-\rho)|\mu|^2$. Source: derived, leading order in d.
     """
-    c, own = checks.finite_number("strength", strength), law.noise_std**2 * law.d
-    ahead = c * own - lower * (1 - law.weak_signal) * law.signal_norm**2
-    spread = law.noise_std * math.sqrt(2 * (c**2 * law.n * own + 2 * law.signal_norm**2))
+    own = law.noise_std**2 * law.d
+    ahead = strength * own - lower * (1 - law.weak_signal) * law.signal_norm**2
+    spread = law.noise_std * math.sqrt(2 * (strength**2 * law.n * own + 2 * law.signal_norm**2))
     value = law.weak_signal * law.signal_norm / (math.sqrt(2) * law.noise_std)
     both = torch.special.ndtr(torch.tensor([ahead / spread, value], dtype=torch.float64))
     return both.prod().item()
 
 
-@dataclass(frozen=True)
-class PromptRun:
-    """Gradient descent on p alone with W = I, at S recorded moments of R runs: (S, R) unless said."""
-
-    steps: tuple[int, ...]
-    strength: torch.Tensor  # the c that v amounts to: memorised noise over signal
-    train_accuracy: torch.Tensor
-    clean_accuracy: torch.Tensor
-    noisy_accuracy: torch.Tensor
-    fresh_softmax: torch.Tensor
-    fresh_argmax: torch.Tensor
-    alignment: torch.Tensor  # cosine of v with the constructed p of that c
-    still_to_move: torch.Tensor  # (2, R): sum over steps of s_1 (1 - s_1), mean over clean, over flipped samples
-
-
-def train_prompt(gram: Gram, step_size: float, steps: int, *, moments: int = 21, count: int = 4000) -> PromptRun:
-    r"""Train p alone on the given training sets with W = I and p_0 = 0.
+def train_prompt(gram, step_size, steps, *, moments=21, count=4000):
+    r"""Train p alone on the given training sets with W = I and p_0 = 0; their own start is not used.
 
     $v = p = \sum b_{it}x_{it}$. Its *strength* is $c = \bar b / a$: $\bar b$ the mean coefficient of the
     confusing tokens of flipped samples, the ones that need memory, and $a$ the mean of $v\cdot\mu_\pm/|\mu|^2$.
 
-    Args:
-        gram: training sets; their own start is not used.
-        step_size: alpha > 0. steps: >= 1. moments: how many to keep, >= 2. count: fresh points per run and moment.
-
-    Raises ValueError for a bad argument before any work.
+    At `moments` recorded steps of R runs, (S, R): strength, alignment (cosine of v with the constructed p of that c), train_accuracy,
+    clean_accuracy, noisy_accuracy, fresh_softmax, fresh_argmax (`count` fresh points). still_to_move (2, R): sum over all steps of
+    s_1 (1 - s_1), mean over clean, over flipped samples.
     """
-    alpha = checks.positive_number("step_size", step_size)
-    checks.whole_number("steps", steps, at_least=1)
-    checks.whole_number("moments", moments, at_least=2)
     gram = identity_start(gram)
     state, kept = Recursion(gram, trained="p"), {round(steps * j / (moments - 1)) for j in range(moments)}
     rows, strength, alignment = [], [], []
@@ -189,21 +152,27 @@ def train_prompt(gram: Gram, step_size: float, steps: int, *, moments: int = 21,
             s = torch.softmax(state.scores, -1)[..., 0]
             moving = s * (1 - s)
             sums += torch.stack([gram.labels.mean_over(kind, moving) for kind in ("clean", "noisy")])
-            state.advance(alpha)
+            state.advance(step_size)
     trajectory = state.trajectory(sorted(kept), rows)
     hard = replace(
         trajectory,
         direction_on_signals=_HARD * trajectory.direction_on_signals,
         direction_norm_squared=_HARD**2 * trajectory.direction_norm_squared,
     )
-    return PromptRun(
-        trajectory.steps, torch.stack(strength), trajectory.train_accuracy(), trajectory.train_accuracy("clean"),
-        trajectory.train_accuracy("noisy"), population_along(trajectory, count=count).accuracy,
-        population_along(hard, count=count).accuracy, torch.stack(alignment), sums,
-    )  # fmt: skip
+    return SimpleNamespace(
+        steps=trajectory.steps,
+        strength=torch.stack(strength),
+        alignment=torch.stack(alignment),
+        train_accuracy=trajectory.train_accuracy(),
+        clean_accuracy=trajectory.train_accuracy("clean"),
+        noisy_accuracy=trajectory.train_accuracy("noisy"),
+        fresh_softmax=population_along(trajectory, count=count).accuracy,
+        fresh_argmax=population_along(hard, count=count).accuracy,
+        still_to_move=sums,
+    )
 
 
-def _against_constructed(gram: Gram, state: Recursion) -> tuple[torch.Tensor, torch.Tensor]:
+def _against_constructed(gram, state):
     """Strength of v, and cosine with the constructed p of that strength; nan at v = 0."""
     law, chosen = gram.law, _selected(gram)
     b = state.coordinates[1]
@@ -216,58 +185,30 @@ def _against_constructed(gram: Gram, state: Recursion) -> tuple[torch.Tensor, to
     return c, overlap / (norms * state.direction_norm_squared).sqrt()
 
 
-@dataclass(frozen=True)
-class ExistenceStudy:
-    """Everything page 05 judges."""
-
-    law: TokenLaw
-    ladder: Ladder
-    authors: Ladder  # at the three strengths of the author's figure, on four times as many training sets
-    middle: Ladder  # at the geometric middle of the window, at ten times that and at a tenth
-    descent: PromptRun
-
-
-AUTHORS_STRENGTHS = (0.001, 0.06, 1.0)
-_BATCHES = 4  # of training sets, for these: at c = 1 the fresh accuracy of a set varies by a few per cent
-
-
-def _authors(gram: Gram, count: int) -> Ladder:
+def _authors(gram, count):
     """The author's strengths on the given training sets and on three times as many more, the given ones first."""
-    parts = [constructed(gram, AUTHORS_STRENGTHS, count=count)]
+    parts = [vars(constructed(gram, AUTHORS_STRENGTHS, count=count))]
     for batch in range(1, _BATCHES):
         more = draw_gram(gram.law, gram.seed, gram.runs, first_run=gram.first_run + batch * gram.runs)
-        parts.append(constructed(more, AUTHORS_STRENGTHS, count=count))
-    shared = ("law", "strengths")
-    return replace(
-        parts[0],
-        **{f.name: torch.cat([getattr(p, f.name) for p in parts]) for f in fields(Ladder) if f.name not in shared},
-    )
+        parts.append(vars(constructed(more, AUTHORS_STRENGTHS, count=count)))
+    return SimpleNamespace(**{name: torch.cat([p[name] for p in parts]) for name in parts[0] if name != "strengths"})
 
 
-def existence_study(
-    law: TokenLaw,
-    strengths: Sequence[float],
-    *,
-    step_size: float,
-    steps: int,
-    runs: int = 5,
-    seed: int = 0,
-    count: int = 20_000,
-) -> ExistenceStudy:
-    """The ladder of c, the author's three values, and gradient descent on p, on the same training sets.
+def existence_study(law, strengths, *, step_size, steps, runs=5, seed=0, count=20_000):
+    """On the same training sets: the ladder of all `strengths`, the author's three on four times as many sets, the middle (the geometric
+    middle of the window, ten times that, a tenth), and gradient descent on p.
 
-    Raises ValueError for a bad argument before any work.
+    ends: where descent ends, (R,); beside: the accuracies of the construction outside the window, of labels below it, of fresh data above.
     """
-    checks.whole_number("runs", runs, at_least=2, hint="a spread needs two runs")
-    if law.balanced and law.flips_per_class == 0:
-        raise ValueError(
-            f"label_noise must flip a label; got {law.label_noise:g}: without flipped labels there is nothing to memorise"
-        )
-    gram, middle = draw_gram(law, seed, runs), math.sqrt(math.prod(existence_window(law)))
-    return ExistenceStudy(
-        law,
-        constructed(gram, strengths, count=count),
-        _authors(gram, count),
-        constructed(gram, (middle, 10 * middle, middle / 10), count=count),
-        train_prompt(gram, step_size, steps),
+    gram, window = draw_gram(law, seed, runs), existence_window(law)
+    middle = math.sqrt(math.prod(window))
+    s = SimpleNamespace(
+        law=law, window=window, ladder=constructed(gram, strengths, count=count), authors=_authors(gram, count)
     )
+    s.middle = constructed(gram, (middle, 10 * middle, middle / 10), count=count)
+    s.descent = train_prompt(gram, step_size, steps)
+    s.ends = SimpleNamespace(
+        strength=s.descent.strength[-1], train=s.descent.train_accuracy[-1], fresh=s.descent.fresh_softmax[-1]
+    )
+    s.beside = SimpleNamespace(train=s.middle.train_softmax[:, 2], fresh=s.middle.fresh_softmax[:, 1])
+    return s
