@@ -567,9 +567,7 @@ def _(higher, patch):
 
 @case(STAIRCASE["P5"], 1.0, 1.3)
 def _(longer, patch):
-    return Study(
-        main=Study(crossings=columns(longer, longer, longer), predicted=full(1.0, 3), missed=torch.tensor(False))
-    )
+    return Study(main=Study(ratio=columns(longer, longer, longer)))
 
 
 @case(STAIRCASE["P6"], 1.0, 1.1)
@@ -583,11 +581,9 @@ def _(factor, patch):
 
 @case(STAIRCASE["P9"], 1.0, 1.15)
 def _(larger, patch):
-    times = {"crossings": columns(*[larger] * 4), "predicted": full(1.0, 4), "missed": torch.tensor(False)}
-    heights = steps(larger)
-    return Study(
-        equal=Study(levels=LEVELS, heights=heights, no_plateau=torch.zeros_like(heights, dtype=torch.bool), **times)
-    )
+    heights, ratio = steps(larger), columns(*[larger] * 4)
+    none = torch.zeros_like(heights, dtype=torch.bool)
+    return Study(equal=Study(levels=LEVELS, heights=heights, no_plateau=none, ratio=ratio))
 
 
 @case(STAIRCASE["P11"], SOFTMAX_HEADS, 1)

@@ -27,9 +27,19 @@ from attnbook.staircase.claims import CLAIMS
 from attnbook.staircase.figures import draw_directions, draw_losses, draw_softmax, draw_times
 from attnbook.staircase.flow import train_merged
 from attnbook.staircase.loss import best_losses
-from attnbook.staircase.measure import alignment, crossing_times, largest_part, plateau_heights, without_plateau
 from attnbook.staircase.softmax import _contexts, _gradient
-from attnbook.staircase.study import Linear, authors_spectrum, make_study, pair_time, single_time
+from attnbook.staircase.study import (
+    alignment,
+    authors_spectrum,
+    crossing_times,
+    largest_part,
+    make_study,
+    pair_time,
+    plateau_heights,
+    single_time,
+    time_ratio,
+    without_plateau,
+)
 from tests.bad_input import refusing
 from tests.worlds import worlds
 
@@ -333,39 +343,35 @@ def near(middle: float, runs: int = 20) -> torch.Tensor:
     return middle * (1 + 1e-3 * torch.as_tensor(np.random.default_rng(2).standard_normal(runs)))
 
 
-def one_each(own: bool) -> SimpleNamespace:
-    """Heads of one direction each, and heads of equal parts: after and before training."""
+def one_each() -> SimpleNamespace:
+    """Heads of one direction each after training, and heads of equal parts before."""
     eye = torch.eye(3, dtype=torch.float64).expand(20, 3, 3)
-    ends = [Heads(near(1.0)[:, None].expand(20, 3), key, key) for key in (eye, torch.ones_like(eye))]
-    after, start = ends if own else ends[::-1]
+    after, start = (Heads(near(1.0)[:, None].expand(20, 3), key, key) for key in (eye, torch.ones_like(eye)))
     return SimpleNamespace(main=SimpleNamespace(law=QUIET, start=start, path=SimpleNamespace(heads=after)))
 
 
 def test_a_drop_that_did_not_come_is_late_and_a_training_without_numbers_is_refused() -> None:
-    law = SpectrumLaw((0.4, 0.3), 31)
-    loss = torch.linspace(1.0, 0.5, 9, dtype=torch.float64).repeat(40, 1)
     crossings = torch.stack([near(1.0, 40), near(1.0, 40)], 1)
 
-    def found(late: int) -> Linear:
-        path = Path(torch.arange(9.0), loss.clone(), torch.zeros(40, 9, 2, 2))
+    def judged(late, broken=0):
+        loss = torch.linspace(1.0, 0.5, 9, dtype=torch.float64).repeat(40, 1)
+        loss[:broken] = torch.nan
         times = crossings.clone()
         times[:late, 1] = torch.nan
-        return Linear(law, None, path, torch.ones(3), torch.ones(40, 2), times, torch.ones(40, 1))
+        ratio = time_ratio(SimpleNamespace(loss=loss), times, torch.ones(40, 2))
+        return CLAIMS["P5"].seen(SimpleNamespace(main=SimpleNamespace(ratio=ratio)))
 
-    study = SimpleNamespace(main=found(0))
-    assert CLAIMS["P5"].seen(study).holds
-    assert CLAIMS["P5"].seen(SimpleNamespace(main=found(8))).holds  # the median of 40 is the same
-    assert not CLAIMS["P5"].seen(SimpleNamespace(main=found(36))).holds
-    broken = found(1)
-    broken.path.loss[0] = torch.nan
-    refused = CLAIMS["P5"].seen(SimpleNamespace(main=broken))
+    assert judged(0).holds
+    assert judged(8).holds  # the median of 40 is the same
+    assert not judged(36).holds
+    refused = judged(1, broken=1)
     assert not refused.holds
     assert refused.mute
 
 
 def test_one_head_for_all_directions_is_refused() -> None:
     """Each largest term is the whole of its sum, as with one head for each direction."""
-    study = one_each(True)
+    study = one_each()
     key = torch.zeros(20, 3, 3, dtype=torch.float64)
     key[:, 0] = 1.0
     study.main.path.heads = Heads(torch.ones(20, 3, dtype=torch.float64), key, key)
@@ -393,7 +399,7 @@ def waits(power: float) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("name", "own", "other"),
     [
-        ("P8", one_each(True), one_each(False)),
+        ("P8", one_each(), CLAIMS["P8"].wrong(one_each())),
         ("P10", plateaus(1.0), plateaus(1.5)),
         ("P12", waits(1.0), waits(0.5)),
     ],

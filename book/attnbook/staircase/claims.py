@@ -1,32 +1,30 @@
-"""Claims P1 and so on. Each judge takes a `Study` and a constant (1 is the claim, `wrong` its negative control)."""
+"""Claims P1 and so on."""
 
 import math
-from collections.abc import Callable
 
 import torch
 
 from attnbook.staircase import plateau_levels, population_loss
-from attnbook.staircase.measure import different_heads, largest_part
 from attnbook.staircase.study import (
     ALIGNED_SIZES,
     MERGED_SIZES,
     SOFTMAX_HEADS,
     SUM_STEP,
-    Linear,
-    Softmax,
-    Study,
+    different_heads,
+    largest_part,
     pair_time,
     single_time,
 )
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, median_within, within
+from bookkit.rules import LEVEL, agrees, both, exactly, mean_within, median_within, within
+from bookkit.worlds import exchange
 
 CLAIMS = ClaimSet("staircase")
 LINEAR = "linear attention, rank-one heads, gradient flow on the exact loss from Gaussian starts of the page's size"
 
 
 @CLAIMS.claim("P1", wrong=1.2, box="prop-staircase-loss")
-def loss_by_moments(study: Study, constant: float) -> Evidence:
+def loss_by_moments(study, constant):
     r"""the loss by Gaussian moments
     the loss of linear attention with the matrix $A$ is $\mathrm{tr}\,\Lambda-2\sum_i\lambda_i^2A_{ii}+\sum_{ij}c_i\lambda_jA_{ij}^2$ with
     $c_i=(1+\frac1N)\lambda_i^2+\frac{\mathrm{tr}\,\Lambda+\sigma^2}N\lambda_i$
@@ -35,7 +33,7 @@ def loss_by_moments(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("P2", wrong=1.01, box="prop-staircase-levels")
-def best_of_a_rank(study: Study, constant: float) -> Evidence:
+def best_of_a_rank(study, constant):
     r"""a level is the best loss of its rank
     the least loss of a matrix of rank $m$ is $L_m=\mathrm{tr}\,\Lambda-\sum_{i\le m}\lambda_i/(1+(1+\mathrm{tr}\,\Lambda/\lambda_i)/N)$,
     for $m=1,\dots,D-1$
@@ -46,7 +44,7 @@ def best_of_a_rank(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("P3", wrong=1.03, source=Source.CODE, box="prop-staircase-levels rem-staircase-code", regime=LINEAR)
-def heights(study: Study, constant: float) -> Evidence:
+def heights(study, constant):
     r"""heights of the plateaus
     where the loss falls most slowly between two drops it is $L_m$, in the median over the starts that have this plateau up to half a per
     cent, on each one $m=1,\dots,D-1$
@@ -56,14 +54,7 @@ def heights(study: Study, constant: float) -> Evidence:
     return both(*_heights(median_within, study.main, predicted, 0.995, 1.005, "median of height / level"))
 
 
-def _heights(
-    rule: Callable[..., Evidence],
-    found: Linear | Softmax,
-    predicted: torch.Tensor,
-    low: float,
-    high: float,
-    quantity: str,
-) -> list[Evidence]:
+def _heights(rule, found, predicted, low, high, quantity):
     """Of each plateau, over the trainings that have it."""
     ratios = found.heights / predicted
     return [
@@ -72,18 +63,13 @@ def _heights(
     ]
 
 
-def _ratio(found: Linear, constant: float) -> torch.Tensor:
-    """Measured over predicted times of the drops, (R, D); a drop that the training did not reach comes at an infinite time."""
-    return torch.where(found.missed, math.inf, found.crossings / found.predicted) / constant
-
-
 @CLAIMS.claim("P5", wrong=1.3, box="thm-staircase-escape", regime=LINEAR)
-def lengths(study: Study, constant: float) -> Evidence:
+def lengths(study, constant):
     """lengths of the plateaus
     the time of the first drop is the predicted one up to one per cent in the mean, and that of the second drop up to three per cent in the
     median, computed from the start alone
     wrong: times that are three tenths longer"""
-    first, second = _ratio(study.main, constant).T[:2]
+    first, second = (study.main.ratio / constant).T[:2]
     return both(
         mean_within(first, 0.99, 1.01, quantity="mean of measured / predicted"),
         median_within(second, 0.97, 1.03, quantity="median of measured / predicted"),
@@ -91,7 +77,7 @@ def lengths(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("P6", wrong=1.1, box="thm-staircase-escape prop-staircase-merged", regime=LINEAR)
-def scaling(study: Study, constant: float) -> Evidence:
+def scaling(study, constant):
     r"""separate: a power of the start; merged: its logarithm
     a start half as large doubles the time to the first drop for separate keys and queries (exponent within 0.05 of 1); for merged ones a
     start a tenth as large adds $\ln10/(\sum_i\lambda_i^4)^{1/2}$ to the time of each drop, and the times between drops stay as they are
@@ -109,16 +95,21 @@ def scaling(study: Study, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("P8", wrong=0.0, source=Source.MEASURED, box="rem-staircase-heads", uses="Q47", regime=LINEAR)
-def one_head_each(study: Study, constant: float) -> Evidence:
+@CLAIMS.claim(
+    "P8",
+    wrong=exchange("main.path.heads", "main.start"),
+    source=Source.MEASURED,
+    box="rem-staircase-heads",
+    uses="Q47",
+    regime=LINEAR,
+)
+def one_head_each(study):
     r"""one head for each direction
     of the terms $v_hk_{hi}q_{hi}$ of which $A_{ii}$ is the sum, the largest one has at least 0.9 of their absolute sum in the mean, for
     $i=1,\dots,D-1$, and these largest terms belong to different heads in at least 95 % of starts, while the heads of Part IV learn all
     directions together
     wrong: the heads before training"""
-    heads = study.main.path.heads if constant else study.main.start
-    assert heads is not None
-    directions = study.main.law.dimension - 1
+    heads, directions = study.main.path.heads, study.main.law.dimension - 1
     part, different, level = largest_part(heads, directions), different_heads(heads, directions), LEVEL / 2
     return both(
         *(mean_within(column, 0.9, quantity="largest part", level=level) for column in part.T),
@@ -127,14 +118,14 @@ def one_head_each(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("P9", wrong=1.15, box="cor-staircase-equal", uses="P3 P5", regime=LINEAR)
-def equal_eigenvalues(study: Study, constant: float) -> Evidence:
+def equal_eigenvalues(study, constant):
     """equal eigenvalues: as many drops
     for equal eigenvalues, the covariates of Part III, the loss still falls in D drops of equal height: the median height of each plateau is
     its level up to two per cent, and the median time of each drop is the predicted one up to three per cent
     wrong: steps and times that are fifteen per cent larger"""
     found = study.equal
     predicted = found.levels[0] - constant * (found.levels[0] - found.levels[1:-1])
-    times = _ratio(found, constant)
+    times = found.ratio / constant
     return both(
         *_heights(median_within, found, predicted, 0.98, 1.02, "median of height / level"),
         *(median_within(column, 0.97, 1.03, quantity="median of measured / predicted") for column in times.T),
@@ -142,7 +133,7 @@ def equal_eigenvalues(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("P10", wrong=1.5, source=Source.MEASURED, box="rem-staircase-softmax", uses="P3")
-def softmax_heights(study: Study, constant: float) -> Evidence:
+def softmax_heights(study, constant):
     """softmax heads have the same plateaus
     the mean height of each plateau of six softmax heads, over the starts that have it, lies between $L_m$ for $N-1$ examples and ten per
     cent above it if the eigenvalues are distinct, and between four per cent below it and eight per cent above if they are equal
@@ -157,7 +148,7 @@ def softmax_heights(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("P11", wrong=1 / SOFTMAX_HEADS, box="prop-staircase-softmax")
-def values_sum_to_zero(study: Study, constant: float) -> Evidence:
+def values_sum_to_zero(study, constant):
     r"""values of small softmax heads first sum to zero
     from small weights the sum of the values of $H$ softmax heads decays at the rate $H\,\mathrm{tr}\,\Lambda/N$, before a direction is
     learned
@@ -172,7 +163,7 @@ def values_sum_to_zero(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("P12", wrong=0.5, box="prop-staircase-softmax", uses="P11")
-def one_or_two(study: Study, constant: float) -> Evidence:
+def one_or_two(study, constant):
     r"""one softmax head waits longer than two opposite ones
     half the start $u$ multiplies the waiting time of one softmax head by four and that of two opposite ones by two (powers 2 and 1, up to
     0.15 and 0.05), as their escape times $\mathrm{tr}\,\Lambda/(2Ng^2u^2)$ and $\pi/(2gu)$ say. At the smaller $u$ the mean time of two is

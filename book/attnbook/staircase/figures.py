@@ -1,10 +1,7 @@
 """The four figures of the page of the staircase."""
 
-from typing import Any
-
 import numpy as np
 
-from attnbook.staircase.study import Linear, Softmax, Study
 from bookkit.figures import COLOURS, theory
 
 _SHOWN = 6  # starts
@@ -12,12 +9,12 @@ _MARKS = ("o", "s", "^", "D", "v", "P")
 _HUES = ("clean", "noisy", "signal", "noise", "measured", "bound")
 
 
-def _levels(axes: Any, levels: Any, label: str) -> None:
+def _levels(axes, levels, label):
     for m, level in enumerate(levels.tolist()):
         axes.axhline(level, color=COLOURS["theory"], linewidth=1, zorder=1, label=label if m == 0 else None)
 
 
-def draw_losses(figure: Any, study: Study) -> None:
+def draw_losses(figure, study):
     """Losses of some starts over the logarithm of time, separate (left) and merged (right), with the levels as lines."""
     left, right = figure.subplots(1, 2, sharey=True)
     panels = ((left, study.main.path, "separate key and query"), (right, study.merged_path, "merged key and query"))
@@ -34,7 +31,7 @@ def draw_losses(figure: Any, study: Study) -> None:
     right.legend(loc=(0.02, 0.39))
 
 
-def draw_times(axes: Any, found: Linear) -> None:
+def draw_times(axes, found):
     """Times at which steps are half done: measured against predicted, one marker for each step."""
     ends = np.array([found.predicted.min() * 0.8, found.predicted.max() * 1.25])
     theory(axes, ends, ends, label="equal")
@@ -44,7 +41,7 @@ def draw_times(axes: Any, found: Linear) -> None:
     axes.legend(loc="upper left")
 
 
-def draw_directions(axes: Any, found: Linear) -> None:
+def draw_directions(axes, found):
     """Diagonal entries of A over time, in units of their final values, and the predicted times, for the start of median error."""
     error = (found.crossings / found.predicted).nan_to_num(2.0).log().abs().max(1).values
     run = int(error.argsort()[len(error) // 2])
@@ -57,7 +54,7 @@ def draw_directions(axes: Any, found: Linear) -> None:
     axes.legend(loc="upper left")
 
 
-def draw_softmax(figure: Any, pair: tuple[Softmax, Softmax]) -> None:
+def draw_softmax(figure, pair):
     """Losses of softmax heads over time with the levels of linear attention, for distinct (left) and equal eigenvalues (right)."""
     panels = figure.subplots(1, 2, sharey=True)
     for axes, found, title in zip(panels, pair, ("distinct eigenvalues", "equal eigenvalues"), strict=True):

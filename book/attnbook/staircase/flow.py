@@ -67,10 +67,7 @@ def _runge_kutta(velocity: Callable[[State], State], state: State, step: float) 
 def follow(law: SpectrumLaw, velocity: Callable[[State], State], product: Callable[[State], Floats], state: State,
            time: float, every: float, step: float, advance: Callable[[State, int], State] | None = None) -> tuple[Path, State]:  # fmt: skip
     """Runge-Kutta steps of a flow whose matrix A is `product` of its state, with a record now and then. `advance`: a faster way."""
-    checks.positive_number("time", time)
-    stride = round(checks.positive_number("every", every) / checks.positive_number("step", step))
-    if stride < 1 or abs(stride * step - every) > 1e-9 * every:
-        raise ValueError(f"every must be a multiple of step = {step!r}; got {every!r}")
+    stride = round(every / step)
 
     def steps(state: State, count: int) -> State:
         for _ in range(count):
@@ -115,6 +112,10 @@ def train_separate(law: SpectrumLaw, start: Heads, time: float, *, every: float,
         True
     """
     checks.tensor("start.key", start.key, (start.key.shape[0], start.key.shape[1], law.dimension))
+    checks.positive_number("time", time)
+    stride = round(checks.positive_number("every", every) / checks.positive_number("step", step))
+    if stride < 1 or abs(stride * step - every) > 1e-9 * every:
+        raise ValueError(f"every must be a multiple of step = {step!r}; got {every!r}")
     D, pull = law.dimension, pull_of(law)
 
     def product(state: State) -> Floats:
@@ -141,8 +142,6 @@ def train_merged(
     law: SpectrumLaw, seed: int, time: float, *, heads: int, size: float, runs: int, every: float, step: float = 0.1
 ) -> Path:
     r"""Heads $v_hU_h$ with $\dot v_h=\langle U_h,G\rangle$, $\dot U_h=v_hG$ and $A=\sum_hv_hU_h$, from entries $N(0,\epsilon^2)$."""
-    checks.whole_number("heads", heads, at_least=1)
-    checks.positive_number("size", size)
     D, pull = law.dimension, pull_of(law)
     drawn = size * np.stack([stream(seed, "start", run).standard_normal((heads, 1 + D * D)) for run in range(runs)])
 

@@ -1,14 +1,12 @@
 """What the page of the staircase trains and measures."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 
 from attnbook.staircase import (
     Heads,
-    Path,
     SpectrumLaw,
     loss_sampled,
     plateau_levels,
@@ -19,7 +17,6 @@ from attnbook.staircase import (
 )
 from attnbook.staircase.flow import train_merged
 from attnbook.staircase.loss import best_losses
-from attnbook.staircase.measure import alignment, crossing_times, plateau_heights, without_plateau
 from attnlib import checks
 
 MERGED_SIZES = (1e-2, 1e-3, 1e-4)
@@ -28,46 +25,112 @@ ALIGNED_SIZES = (0.05, 0.025)  # u, of keys and queries on the first eigenvector
 SHORT_LENGTH = 10
 SUM_STEP = 0.5
 
+# --- what is read off a curve --------------------------------------------------------------------------------------------------
 
-def authors_spectrum(dimension: int) -> tuple[float, ...]:
+
+def crossing_times(path, levels):
+    """When the loss passes the middle between levels m - 1 and m, (R, M) for M + 1 levels; nan where it never does.
+
+    Times between records are interpolated linearly.
+    """
+    found = []
+    for middle in (levels[1:] + levels[:-1]) / 2:
+        below = path.loss < middle
+        last = below.int().argmax(1).clamp(min=1)
+        row = torch.arange(len(last))
+        high, low = path.loss[row, last - 1], path.loss[row, last]
+        time = path.times[last - 1] + (high - middle) / (high - low) * (path.times[last] - path.times[last - 1])
+        found.append(torch.where(below.any(1), time, torch.nan))
+    return torch.stack(found, dim=1)
+
+
+def plateau_heights(path, crossings):
+    """Loss where it falls most slowly between two crossings, or after the last one that there is, (R, M - 1); nan where there is none."""
+    fall = -(path.loss[:, 2:] - path.loss[:, :-2]) / (path.times[2:] - path.times[:-2])
+    between = _between(path, crossings)
+    slowest = torch.where(between, fall[:, None], torch.inf).argmin(-1)
+    return torch.where(between.any(-1), path.loss.gather(1, slowest + 1), torch.nan)
+
+
+def without_plateau(path, crossings):
+    """Plateaus that a training does not have, (R, M - 1): it ends before the drop, or no record lies between that and the next one."""
+    return ~_between(path, crossings).any(-1) & path.loss.isfinite().all(1, keepdim=True)
+
+
+def _between(path, crossings):
+    """(R, M - 1, S - 2): the inner records after a drop that come before the next one, or where there is none."""
+    times = path.times[1:-1]
+    return (times > crossings[:, :-1, None]) & ~(times >= crossings[:, 1:, None])
+
+
+def time_ratio(path, crossings, predicted):
+    """Measured over predicted times of the drops, (R, D); a drop that had not come when the training ended comes at an infinite time."""
+    missed = crossings.isnan() & path.loss.isfinite().all(1, keepdim=True)
+    return torch.where(missed, math.inf, crossings / predicted)
+
+
+def alignment(path, times):
+    r"""Fractions $A_{ii}^2/\sum_{jk}A_{jk}^2$ of the learned matrix at one time for each run, (R, D); `times` is (R,)."""
+    at = torch.searchsorted(path.times, times.nan_to_num(0.0)).clamp(max=len(path.times) - 1)
+    square = path.matrix[torch.arange(len(at)), at] ** 2
+    return torch.diagonal(square, dim1=-2, dim2=-1) / square.sum((-2, -1))[:, None]
+
+
+def _terms(heads, directions):
+    """|v_h k_hi q_hi|, (R, H, directions)."""
+    return (heads.value[..., None] * heads.key * heads.query)[..., :directions].abs()
+
+
+def largest_part(heads, directions):
+    r"""Of the terms $v_hk_{hi}q_{hi}$ that make up $A_{ii}$, the fraction of their absolute sum in the largest one, (R, directions)."""
+    terms = _terms(heads, directions)
+    return terms.max(1).values / terms.sum(1)
+
+
+def different_heads(heads, directions):
+    """Whether these largest terms belong to as many heads as there are directions, (R,)."""
+    return (_terms(heads, directions).argmax(1).sort(1).values.diff(dim=1) > 0).all(1)
+
+
+# --- formulas ------------------------------------------------------------------------------------------------------------------
+
+
+def authors_spectrum(dimension):
     """D, D - 1, ..., 1 over their sum, as in the authors' code."""
     total = dimension * (dimension + 1) / 2
     return tuple((dimension - i) / total for i in range(dimension))
 
 
-@dataclass(frozen=True)
-class Linear:
-    """Linear heads from random starts of one size."""
-
-    law: SpectrumLaw
-    start: Heads
-    path: Path
-    levels: torch.Tensor  # (D + 1,)
-    predicted: torch.Tensor  # (R, D), times of the drops
-    crossings: torch.Tensor  # (R, D), the same, measured
-    heights: torch.Tensor  # (R, D - 1), of the plateaus between the drops
-
-    @property
-    def no_plateau(self) -> torch.Tensor:
-        """(R, D - 1): see `without_plateau`."""
-        return without_plateau(self.path, self.crossings)
-
-    @property
-    def missed(self) -> torch.Tensor:
-        """(R, D): drops that had not come when the training ended."""
-        return self.crossings.isnan() & self.path.loss.isfinite().all(1, keepdim=True)
+def single_time(law, size):
+    r"""$\mathrm{tr}\,\Lambda/(2Ng^2u^2)$, $g=(1-1/N)\lambda_1^2$: escape of one softmax head from v = 0 and k = q = u e_1, small u."""
+    g = (1 - 1 / law.length) * law.spectrum[0] ** 2
+    return (law.trace + law.noise) / (2 * law.length * g**2 * size**2)
 
 
-def linear_study(law: SpectrumLaw, start: Heads, time: float, *, every: float = 5.0, step: float = 0.5) -> Linear:
-    """Predict, train, measure."""
-    path, levels = train_separate(law, start, time, every=every, step=step), plateau_levels(law)
+def pair_time(law, size):
+    r"""$\pi/(2gu)$: escape of two opposite softmax heads from v = 0, k = u e_1 and q = u e_1 or -u e_1, small u."""
+    return math.pi / (2 * (1 - 1 / law.length) * law.spectrum[0] ** 2 * size)
+
+
+# --- trainings -----------------------------------------------------------------------------------------------------------------
+
+
+def _read(path, levels):
+    """The path, the levels (D + 1,), crossings (R, D) and heights (R, D - 1) of its plateaus, and which it does not have."""
     crossings = crossing_times(path, levels)
-    return Linear(law, start, path, levels, predicted_drops(law, start), crossings, plateau_heights(path, crossings))
+    heights, none = plateau_heights(path, crossings), without_plateau(path, crossings)
+    return SimpleNamespace(path=path, levels=levels, crossings=crossings, heights=heights, no_plateau=none)
 
 
-def first_drops(
-    law: SpectrumLaw, start: Heads, factors: Sequence[float], size: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def linear_study(law, start, time, *, step=0.5):
+    """Linear heads from R starts: what `_read` reads, the predicted times of the drops (R, D), and the ratio of measured to predicted."""
+    found = _read(train_separate(law, start, time, every=5.0, step=step), plateau_levels(law))
+    found.law, found.start, found.predicted = law, start, predicted_drops(law, start)
+    found.ratio = time_ratio(found.path, found.crossings, found.predicted)
+    return found
+
+
+def first_drops(law, start, factors, size):
     """Times of the first drop from a start times each factor, (R, F), and the fraction outside A_11 there, (R, F)."""
     paths = [train_separate(law, start.scaled(f), 16 / (f * size), every=2.0, step=2.0) for f in factors]
     times = [crossing_times(path, plateau_levels(law)[:2])[:, 0] for path in paths]
@@ -75,33 +138,16 @@ def first_drops(
     return torch.stack(times, 1), torch.stack(off, 1)
 
 
-@dataclass(frozen=True)
-class Softmax:
-    """Several softmax heads on prompts, from random starts."""
-
-    law: SpectrumLaw
-    path: Path
-    values: torch.Tensor  # (R, S, H)
-    levels: torch.Tensor  # (D + 1,), of linear attention with N - 1 examples
-    crossings: torch.Tensor  # (R, D)
-    heights: torch.Tensor  # (R, D - 1)
-
-    @property
-    def no_plateau(self) -> torch.Tensor:
-        """(R, D - 1): see `without_plateau`."""
-        return without_plateau(self.path, self.crossings)
-
-
-def softmax_study(law: SpectrumLaw, *, size: float, time: float, draws: int, prompts: int, seed: int) -> Softmax:
-    """Train and measure."""
+def softmax_study(law, *, size, time, draws, prompts, seed):
+    """Several softmax heads on prompts, from random starts; the levels are those of linear attention with N - 1 examples."""
     start = small_heads(seed, heads=SOFTMAX_HEADS, dimension=law.dimension, size=size, runs=draws)
-    path, values = train_softmax(law, start, seed, time, prompts=prompts, every=2)
-    levels = plateau_levels(SpectrumLaw(law.spectrum, law.length - 1, law.noise))
-    crossings = crossing_times(path, levels)
-    return Softmax(law, path, values, levels, crossings, plateau_heights(path, crossings))
+    path, _ = train_softmax(law, start, seed, time, prompts=prompts, every=2)
+    found = _read(path, plateau_levels(SpectrumLaw(law.spectrum, law.length - 1, law.noise)))
+    found.law = law
+    return found
 
 
-def opposite_times(law: SpectrumLaw, number: int, *, draws: int, seed: int) -> torch.Tensor:
+def opposite_times(law, number, *, draws, seed):
     """When the loss has fallen by a tenth of the trace, (R, 2), for the starts v = 0, k = u e_1, q = u e_1 and -u e_1 (`number` 1 or 2)."""
     found = []
     for size in ALIGNED_SIZES:
@@ -109,86 +155,51 @@ def opposite_times(law: SpectrumLaw, number: int, *, draws: int, seed: int) -> t
         key[..., 0] = size
         query = key * torch.tensor([1.0, -1.0])[:number, None]
         start = Heads(torch.zeros(draws, number, dtype=torch.float64), key, query)
-        time = 3.0 * (single_time if number == 1 else pair_time)(
-            law, size
-        )  # one of 240 sets of prompts took more than twice
+        time = 3.0 * (single_time if number == 1 else pair_time)(law, size)  # one of 240 sets took more than twice
         path, _ = train_softmax(law, start, seed, time, prompts=100, every=2)
         found.append(crossing_times(path, law.trace * torch.tensor([1.0, 0.8]))[:, 0])
     return torch.stack(found, dim=1)
 
 
-def single_time(law: SpectrumLaw, size: float) -> float:
-    r"""$\mathrm{tr}\,\Lambda/(2Ng^2u^2)$, $g=(1-1/N)\lambda_1^2$: escape of one softmax head from v = 0 and k = q = u e_1, small u."""
-    g = (1 - 1 / law.length) * law.spectrum[0] ** 2
-    return (law.trace + law.noise) / (2 * law.length * g**2 * size**2)
+def make_study(dimension, length, heads, size, *, draws, softmax_draws, prompts, seed):
+    """All that the page shows and judges; R runs are independent starts (and prompts, for softmax heads).
 
+    main, equal: with distinct and with equal eigenvalues; softmax, softmax_equal. sampled (R,): losses of one matrix on prompts. best
+    (5, D - 1): least losses of each rank, by search. sizes of starts, each half of the one before: first, first_predicted (R, 3), time of
+    the first drop, and off, the fraction of the learned matrix outside its first entry there. merged (R, 3, D): times of the drops with
+    merged key and query from starts of MERGED_SIZES. sums (R, 2): sum of the values of tiny softmax heads, at time 0 and at sums_time.
+    single, pair (R, 2): escape of one softmax head, and of two opposite ones, from starts of ALIGNED_SIZES, under the law `short`.
 
-def pair_time(law: SpectrumLaw, size: float) -> float:
-    r"""$\pi/(2gu)$: escape of two opposite softmax heads from v = 0, k = u e_1 and q = u e_1 or -u e_1, small u."""
-    return math.pi / (2 * (1 - 1 / law.length) * law.spectrum[0] ** 2 * size)
-
-
-@dataclass(frozen=True)
-class Study:
-    """All that the page shows and judges; R runs are independent starts (and prompts, for softmax heads)."""
-
-    main: Linear  # with distinct eigenvalues
-    equal: Linear  # with equal ones
-    sampled: torch.Tensor  # (R,), losses of one matrix on prompts
-    matrix: torch.Tensor  # that matrix
-    best: torch.Tensor  # (5, D - 1), least losses of each rank, by search
-    sizes: tuple[float, ...]  # of starts, each half of the one before
-    first: torch.Tensor  # (R, 3), time of the first drop from starts of these sizes
-    first_predicted: torch.Tensor  # (R, 3)
-    off: torch.Tensor  # (R, 3), fraction of the learned matrix outside its first entry, at the first drop
-    merged: torch.Tensor  # (R, 3, D), times of the drops with merged key and query from starts of MERGED_SIZES
-    merged_path: Path  # the first of them
-    softmax: Softmax
-    softmax_equal: Softmax  # with equal eigenvalues
-    sums: torch.Tensor  # (R, 2), sum of the values of tiny softmax heads, at time 0 and later
-    sums_time: float
-    short: SpectrumLaw  # of the next two
-    single: torch.Tensor  # (R, 2), escape of one softmax head from starts of ALIGNED_SIZES
-    pair: torch.Tensor  # (R, 2), the same for two opposite heads
-
-
-def make_study(
-    dimension: int, length: int, heads: int, size: float, *, draws: int, softmax_draws: int, prompts: int, seed: int
-) -> Study:
-    """Train everything. ValueError for an argument out of its range."""
-    checks.whole_number("dimension", dimension, at_least=2)
-    checks.whole_number("heads", heads, at_least=dimension)
-    checks.whole_number("length", length, at_least=2)
+    Raises ValueError for fewer heads than dimensions.
+    """
+    checks.whole_number("heads", heads, at_least=dimension, hint="each direction needs a head")
     law = SpectrumLaw(authors_spectrum(dimension), length)
     flat = SpectrumLaw((1 / dimension,) * dimension, length)
     start = small_heads(seed, heads=heads, dimension=dimension, size=size, runs=draws)
-    main, equal = linear_study(law, start, 140 / size), linear_study(flat, start, 60 / size, step=1.0)
+    s = SimpleNamespace(main=linear_study(law, start, 140 / size), equal=linear_study(flat, start, 60 / size, step=1.0))
 
     matrix = torch.diag(torch.as_tensor(law.eigenvalues() / law.second_moment()))
-    matrix = matrix + 0.5 * torch.ones_like(matrix)
-    sampled = loss_sampled(law, matrix, seed, runs=draws, prompts=8000)
+    s.matrix = matrix + 0.5 * torch.ones_like(matrix)
+    s.sampled = loss_sampled(law, s.matrix, seed, runs=draws, prompts=8000)
+    s.best = best_losses(law, seed, starts=5)
 
-    sizes = (2 * size, size, size / 2)
-    first, off = first_drops(law, start, [s / size for s in sizes], size)
-    early = torch.stack([predicted_drops(law, start.scaled(s / size), 1)[:, 0] for s in sizes], 1)
+    s.sizes = (2 * size, size, size / 2)
+    s.first, s.off = first_drops(law, start, [one / size for one in s.sizes], size)
+    s.first_predicted = torch.stack([predicted_drops(law, start.scaled(one / size), 1)[:, 0] for one in s.sizes], 1)
 
-    merged_paths = [train_merged(law, seed, 200.0, heads=heads, size=s, runs=draws, every=0.5) for s in MERGED_SIZES]
-    merged = torch.stack([crossing_times(path, main.levels) for path in merged_paths], 1)
+    merged = [train_merged(law, seed, 200.0, heads=heads, size=one, runs=draws, every=0.5) for one in MERGED_SIZES]
+    s.merged = torch.stack([crossing_times(path, s.main.levels) for path in merged], 1)
+    s.merged_path = merged[0]
 
-    small = SpectrumLaw(authors_spectrum(3), length)
-    softmax = softmax_study(small, size=0.03, time=450.0, draws=softmax_draws, prompts=prompts, seed=seed)
-    softmax_equal = softmax_study(
-        SpectrumLaw((1 / 3,) * 3, length), size=0.03, time=360.0, draws=softmax_draws, prompts=prompts, seed=seed
-    )
+    small, third = SpectrumLaw(authors_spectrum(3), length), SpectrumLaw((1 / 3,) * 3, length)
+    common = {"size": 0.03, "draws": softmax_draws, "prompts": prompts, "seed": seed}
+    s.softmax = softmax_study(small, time=450.0, **common)
+    s.softmax_equal = softmax_study(third, time=360.0, **common)
     tiny = small_heads(seed, heads=SOFTMAX_HEADS, dimension=3, size=1e-4, runs=softmax_draws)
-    sums_time = 10.0
-    _, values = train_softmax(small, tiny, seed, sums_time, prompts=prompts, step=SUM_STEP)
-    sums = values.sum(-1)[:, [0, -1]]
+    s.sums_time = 10.0
+    _, values = train_softmax(small, tiny, seed, s.sums_time, prompts=prompts, step=SUM_STEP)
+    s.sums = values.sum(-1)[:, [0, -1]]
 
-    few = SpectrumLaw(authors_spectrum(3), SHORT_LENGTH)
-    single, pair = (opposite_times(few, number, draws=softmax_draws, seed=seed) for number in (1, 2))
-    best = best_losses(law, seed, starts=5)
-    return Study(
-        main, equal, sampled, matrix, best, sizes, first, early, off, merged, merged_paths[0],
-        softmax, softmax_equal, sums, sums_time, few, single, pair,
-    )  # fmt: skip
+    s.short = SpectrumLaw(authors_spectrum(3), SHORT_LENGTH)
+    s.single, s.pair = (opposite_times(s.short, number, draws=softmax_draws, seed=seed) for number in (1, 2))
+    return s
