@@ -87,7 +87,7 @@ nbval: $(READY_TEST)  ## run every page and compare with its stored outputs
 	$(ONE_THREAD) $(RUN) -m pytest --nbval --nbval-current-env --nbval-cell-timeout $(PATIENCE) --timeout $(PATIENCE) notebooks -n $$(($(JOBS) + 1)) --dist loadscope
 
 # ONLY: the machines' names, unless it is to be all of them.
-processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processors would run them (an hour)
+processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processors would run them (half an hour)
 	$(RUN) -m bookkit.pages.processors $(if $(ONLY),--only $(ONLY)) -- $(MAKE) unit nbval
 	@# And with exp, log and erf off by a relative 2^-46: more than any two processors differ.
 	PYTEST_ADDOPTS="-p tests.shaken" $(MAKE) unit
@@ -95,7 +95,7 @@ processors: $(READY_TEST) $(PACKAGES)  ## unit tests and pages as other processo
 browser: $(READY_TEST) $(PACKAGES)  ## look at the built pages in headless Chromium
 	$(RUN) -m pytest tests/browser -m browser -n $(JOBS) --dist worksteal
 
-bench: $(READY_TEST)  ## measure speed and memory against the naive implementation
+bench: $(READY_TEST)  ## measure the speed of the loops against the naive form, and write its tables
 	$(RUN) -m benchmarks
 
 times: $(READY)  ## measure how long each page runs: figures say it

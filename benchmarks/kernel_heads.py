@@ -13,7 +13,7 @@ from benchmarks.registry import Case, Work, of_one_unit
 
 __all__ = ["cases", "gate", "ratios"]
 
-_STEP, _LIMIT = 0.5, 60.0  # the limit: seconds for a study of heads on one core
+_STEP = 0.5
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _RULES = {  # heads, rule of the case's name
     "h1": (1, {}),
@@ -112,8 +112,7 @@ def _case(study: str, name: str, form: str, dtype: str, device: str, threads: in
     label = f"{study}-{'torch' if form == 'reference' else form}-{middle}{f'-{threads}' * (form == 'compiled' and study == 'a')}"
     words = ", ".join([f"H = {heads}", *(f"{key} {value}" for key, value in rule.items())])
     what = f"{form}, {threads} thread{'s' * (threads > 1)}, {words}: {steps} steps of {runs} runs at n = {n}, {dtype}"
-    limit = _LIMIT if study == "heads" and form == "compiled" else None
-    return Case(label, what, prepare, limit, work, threads, gate=functools.partial(gate, device))
+    return Case(label, what, prepare, work, threads, gate=functools.partial(gate, device))
 
 
 def cases(device: str) -> tuple[Case, ...]:

@@ -1,11 +1,11 @@
-"""What a benchmark is made of: a case, and a group of cases with the ratios that are read off them."""
+"""What a benchmark is made of: a case and its work, and ratios that are read off several."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Case", "Part", "Work", "of_one_unit"]
+__all__ = ["Case", "Work", "of_one_unit"]
 
 
 @dataclass(frozen=True)
@@ -35,28 +35,15 @@ class Work:
 class Case:
     """`gate()` raises AssertionError where what is timed is wrong; `prepare()` returns the callable to time.
 
-    The callable ends when the work has ended: on a GPU it synchronises. `limit` is the budget in seconds, if one is promised.
-    `repeats`, if given, is how often it is called, without a call to warm up: for cases of minutes.
+    The callable ends when the work has ended: on a GPU it synchronises.
     """
 
     name: str
     what: str
     prepare: Callable[[], Callable[[], object]]
-    limit: float | None = None
-    work: Work | None = None
+    work: Work
     threads: int = 1
-    repeats: int | None = None
     gate: Callable[[], object] = lambda: None
-
-
-@dataclass(frozen=True)
-class Part:
-    """Cases in the order of the table, ratios of their medians by name, and a tiny call that fills the libraries' own pools."""
-
-    name: str
-    cases: tuple[Case, ...]
-    ratios: Callable[[Mapping[str, float]], dict[str, float]]
-    warm: Callable[[], object] = lambda: None
 
 
 def of_one_unit(median: Mapping[str, float], pairs: Mapping[str, tuple[str, str, float]]) -> dict[str, float]:

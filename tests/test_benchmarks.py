@@ -1,46 +1,33 @@
 """What `make bench` measures: cases that are told apart, gates that let nothing wrong be timed, ratios of rates, honest probes."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from attnbook.certified.certify import certified
-from attnbook.certified.certify import prove as prove_again
 from attnlib.kernels.calls import changed
 from benchmarks import __main__ as bench
-from benchmarks import (
-    certificates,
-    kernel_heads,
-    kernel_in_context,
-    kernel_token_selection,
-    kernels,
-    machine,
-    single_head,
-    token_selection,
-)
-from benchmarks.registry import Case, Part, Work
+from benchmarks import kernel_heads, kernel_in_context, kernel_token_selection, machine
+from benchmarks.registry import Case, Work
 
 MB = 2**20
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_every_case_has_a_name_of_its_own_and_says_what_it_does(device: str) -> None:
-    part = kernels.part(device)
-    names = [case.name for case in part.cases]
+    cases = bench.cases(device)
+    names = [case.name for case in cases]
     assert len(set(names)) == len(names) > 5
-    for case in part.cases:
-        assert case.work is not None, case.name
+    for case in cases:
         assert case.work.units > 0, case.name
         assert case.work.operations + case.work.bytes > 0, case.name
         assert case.work.level in ("", "L2", "L3", "memory"), case.name
         assert (case.work.bytes > 0) == (case.work.level != ""), case.name
         assert case.threads in (1, 2), case.name
-    assert part.ratios({}) == {}
-    assert all(value > 0 for value in part.ratios(dict.fromkeys(names, 1.0)).values())
+    assert bench.ratios({}) == {}
+    assert all(value > 0 for value in bench.ratios(dict.fromkeys(names, 1.0)).values())
     # What the chapter quotes is still measured.
     stored = json.loads(next(Path(bench.__file__).parent.glob("results/kernels-cpu-*.json")).read_text())
     quoted = (
@@ -49,19 +36,13 @@ def test_every_case_has_a_name_of_its_own_and_says_what_it_does(device: str) -> 
         "batched torch, token selection, f32-c",
         "run-step, h4",
     )
-    found = part.ratios(dict.fromkeys(names, 1.0))
+    found = bench.ratios(dict.fromkeys(names, 1.0))
     assert device == "cuda" or all(any(text in name for name in found if name in stored["ratios"]) for text in quoted)
-
-
-@pytest.mark.parametrize("part", [single_head.PART, token_selection.PART], ids=lambda part: part.name)
-def test_ratios_of_a_part_and_what_was_not_run(part: Part) -> None:
-    assert part.ratios({}) == {}
-    assert len(part.ratios({case.name: 1.0 for case in part.cases})) > 3
 
 
 def test_a_ratio_compares_one_step_with_one_step() -> None:
     """200 eager steps in 0.4 s against 10 000 compiled ones in 0.1 s: 2 ms against 10 microseconds."""
-    found = kernels.part("cpu").ratios({"naive-h2": 0.4, "compiled-h2": 0.1, "two-threads-h2": 0.11, "d-torch": 2.0,
+    found = bench.ratios({"naive-h2": 0.4, "compiled-h2": 0.1, "two-threads-h2": 0.11, "d-torch": 2.0,
                                         "d-compiled-1": 1.0, "read-L2": 2.0, "read-L2-2threads": 2.5})  # fmt: skip
     assert found["in context, H = 2: eager torch / compiled, one step"] == pytest.approx(200)
     assert found["in context, H = 2: two threads / one, steps per second"] == pytest.approx(2 * 0.1 / 0.11)
@@ -103,16 +84,12 @@ def test_a_wrong_kernel_is_not_timed(module, arguments, wrong, monkeypatch) -> N
 
 def test_a_row_holds_what_the_chapter_draws(capsys, monkeypatch) -> None:
     calls, gates = [], []
-    monkeypatch.setattr(bench, "_memory", lambda part, case: 1.5)
     work = Work(10, "step", 2.0, 4.0, "L2", "float64", "toy")
-    toy = Case("toy", "a toy", lambda: lambda: calls.append(1), 1e3, work, gate=lambda: gates.append(1))
-    long = Case("long", "takes minutes", lambda: lambda: calls.append(2), 1e-12, repeats=2)
-    result = bench._measure(
-        Part("toys", (toy, long), lambda median: {"one": median["toy"] / median["toy"]}), 0.01, "cpu"
-    )
-    row, other = json.loads(json.dumps(result))["cases"]
-    assert calls.count(1) >= 2  # warmed up, then timed
-    assert calls.count(2) == other["repeats"] == 2
+    toy = Case("toy", "a toy", lambda: lambda: calls.append(1), work, gate=lambda: gates.append(1))
+    monkeypatch.setattr(bench, "ratios", lambda median: {"one": median["toy"] / median["toy"]})
+    result = bench.measure((toy,), 0.01, "cpu")
+    (row,) = json.loads(json.dumps(result))["cases"]
+    assert len(calls) >= 2  # warmed up, then timed
     assert gates == [1]
     assert row["median_s"] > 0
     assert row["iqr_s"] >= 0
@@ -123,23 +100,8 @@ def test_a_row_holds_what_the_chapter_draws(capsys, monkeypatch) -> None:
     assert result["ratios"] == {"one": 1.0}
     assert result["device"] == "cpu"
     assert result["versions"]["torch"] == torch.__version__
-    said = capsys.readouterr().out.splitlines()
-    assert ["OVER" in line for line in said[:2]] == ["within" not in line for line in said[:2]] == [False, True]
-    assert (bench._slug("NVIDIA H200"), bench._slug("cpu")) == ("nvidia-h200", "cpu")
-
-
-def test_each_certified_claim_is_a_case_and_one_without_power_stops_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert {case.name for case in certificates.CASES} == set(certified())
-    case = next(case for case in certificates.CASES if case.name == "V25")
-    case.prepare()()
-
-    def without_power(id: str):
-        check, seconds = prove_again(id)
-        return replace(check, controls=(check.evidence,)), seconds  # the control holds too
-
-    monkeypatch.setattr(certificates, "prove", without_power)
-    with pytest.raises(AssertionError, match="V25 is not proved"):
-        case.prepare()()
+    assert "steps/s" in capsys.readouterr().out
+    assert (bench.slug("NVIDIA H200"), bench.slug("cpu")) == ("nvidia-h200", "cpu")
 
 
 # --- probes of the machine ---------------------------------------------------------------------------------------------

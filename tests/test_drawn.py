@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bookkit import drawn, panels
-from bookkit.figures import measured, theory, use_style
+from bookkit import drawn
+from bookkit.figures import measured, png, theory, use_style
 from bookkit.pages.pictures import drawn_differences, picture_difference
 from bookkit.pages.stored_outputs import compare_outputs
 
@@ -55,7 +55,7 @@ def figure(
 
 def stored(**change) -> str:
     made = figure(**change)
-    data, _ = panels.png(made)
+    data, _ = png(made)
     plt.close(made)
     return base64.b64encode(data).decode()
 

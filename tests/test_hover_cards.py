@@ -4,7 +4,6 @@ import pytest
 from docutils.core import publish_doctree
 
 from bookkit.formulas.drawing import mathml
-from bookkit.light.pages import _framed
 from bookkit.sphinx import hover_cards, search
 from bookkit.sphinx.descriptions import LONGEST, described
 
@@ -97,17 +96,6 @@ def test_excerpts_are_the_article_without_scripts_and_marks() -> None:
     assert search.text_of(page) == "A & B text"
     formula = "<math><msup><mi>x</mi><mn>2</mn></msup></math>"
     assert search.text_of(f'<article class="bd-article"><p>so {formula} is</p></article>') == "so x2 is"
-
-
-def test_wide_figures_scroll_on_a_phone() -> None:
-    panels = {(892, 480): True, (848, 600): True, (820, 420): False, (640, 320): True, (640, 400): False}
-    for (width, height), scrolls in panels.items():
-        picture = f'<img src="../_images/a.webp" width="{width}" height="{height}" />'
-        page = _framed(picture)
-        assert page == (f'<span class="wide-picture">{picture}</span>' if scrolls else picture)
-        assert _framed(page) == page
-        small = picture.replace("<img", '<img class="small-picture"')
-        assert _framed(small) == small
 
 
 @pytest.mark.parametrize(

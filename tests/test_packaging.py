@@ -186,8 +186,8 @@ ROOMS_OF = {
     (): "attnlib attnbook bookkit",
     (
         "book",
-    ): "attnbook.extensions bookkit.editions bookkit.exercises.pages bookkit.toc bookkit.ledger bookkit.formulas.pages bookkit.light "
-    "bookkit.sphinx bookkit.book bookkit.reference bookkit.replication",
+    ): "attnbook.extensions bookkit.editions bookkit.exercises.pages bookkit.toc bookkit.ledger bookkit.formulas.pages "
+    "bookkit.sphinx bookkit.book bookkit.replication",
     ("rerun",): "bookkit.cli bookkit.pages bookkit.formulas",
     ("figures",): "bookkit.figures",
     ("margin",): "attnlib.nutshell",  # a file that runs alone, with numpy and scipy

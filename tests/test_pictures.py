@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bookkit.figures import COLOURS, use_style
+from bookkit.figures import COLOURS, png, use_style
 from bookkit.pages import pictures
 from bookkit.pages.pictures import ALLOWED, distance, picture_difference
-from bookkit.panels import png
 
 X = np.geomspace(1, 100, 60)
 

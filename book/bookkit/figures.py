@@ -3,11 +3,13 @@
 Colours are Okabe and Ito's, which colour-blind readers can tell apart. Needs matplotlib (extra `figures`).
 """
 
+import json
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 
-from bookkit.panels import png
+from bookkit import drawn
 
 COLOURS = {
     "clean": "#0072B2",  # samples with their true label
@@ -62,8 +64,12 @@ _STYLE = {
 }
 
 
+MARGIN = 0.03  # inches around everything
+SCALE = 2  # pixels of the picture to one of the page: sharp on every screen
+
+
 def use_style() -> None:
-    """Set the book's matplotlib style and, in a notebook, pictures that are sharp on every screen and say where their panels are."""
+    """Set the book's matplotlib style and, in a notebook, pictures that are sharp on every screen and say what was drawn."""
     import matplotlib.pyplot as plt
 
     plt.rcParams.update(_STYLE)
@@ -75,6 +81,25 @@ def use_style() -> None:
     if shell := get_ipython():
         set_matplotlib_formats("png")
         shell.display_formatter.formatters["image/png"].for_type(plt.Figure, png)
+
+
+def png(figure: Any) -> tuple[bytes, dict[str, int]]:
+    """The figure as a PNG that says what was drawn (`bookkit.drawn`), and its width and height on the page."""
+    from PIL.PngImagePlugin import PngInfo
+
+    shown = figure.dpi
+    figure.set_dpi(SCALE * shown)  # the layout follows the letters, and these the resolution
+    try:
+        figure.canvas.draw()
+        box, file, said = figure.get_tightbbox().padded(MARGIN), BytesIO(), PngInfo()
+        said.add_text(drawn.KEY, json.dumps(drawn.drawn(figure)), zip=True)
+        colours = {"facecolor": figure.get_facecolor(), "edgecolor": figure.get_edgecolor()}
+        figure.canvas.print_figure(
+            file, format="png", dpi=SCALE * shown, bbox_inches=box, pil_kwargs={"pnginfo": said}, **colours
+        )
+    finally:
+        figure.set_dpi(shown)
+    return file.getvalue(), {"width": round(shown * box.width), "height": round(shown * box.height)}
 
 
 def theory(axes: Any, x: Any, y: Any, *, colour: str = "theory", **kwargs: Any) -> Any:

@@ -4,7 +4,7 @@
 packages = ["attnlib", "book/attnbook"]      # folders of what the pages import: see `code`
 command = "attnlib"                          # readers type `python -m attnlib rerun ...`; without it, bookkit
 versions = ["attnlib", "numpy", "torch"]     # distributions that decide about numbers; shown and stored
-faces = ["attnlib.single_head"]              # modules whose __all__ is what readers import: see `reference`
+faces = ["attnlib.single_head"]              # modules whose __all__ is what readers import
 
 exercises = "book/attnbook/exercises/table.json"   # hashes of the accepted answers
 check = "attnbook.exercises"                 # where student notebooks import `check` from

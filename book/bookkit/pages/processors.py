@@ -27,9 +27,6 @@ from bookkit.parser import Parser, answered
 
 _OLD = ("SSE", "SSE2", "SSE3", "SSSE3", "SSE41", "SSE42", "POPCNT", "X86_V2")
 _AVX2 = (*_OLD, "AVX", "F16C", "FMA3", "AVX2", "X86_V3")
-_AVX512 = (*_AVX2, "AVX512F", "AVX512CD", "AVX512_SKX", "X86_V4")
-_FEATURES_AVX2 = "+avx,+avx2,+fma,+f16c,+bmi,+bmi2"
-_FEATURES_AVX512 = f"{_FEATURES_AVX2},+avx512f,+avx512cd,+avx512dq,+avx512bw,+avx512vl"
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -51,42 +48,34 @@ class Machine:
     numpy: tuple[str, ...] | None = None
 
 
-def _x86(torch: str, mkl: str, openblas: str, onednn: str, numba: str, features: str) -> dict[str, str]:
-    return {
-        "ATEN_CPU_CAPABILITY": torch,
-        **({"MKL_CBWR": mkl} if mkl else {"MKL_ENABLE_INSTRUCTIONS": "AVX2"}),
-        "OPENBLAS_CORETYPE": openblas,
-        "ONEDNN_MAX_CPU_ISA": onednn,
-        "NUMBA_CPU_NAME": numba,
-        "NUMBA_CPU_FEATURES": features,  # left alone, numba would take those of the processor it runs on
-    }
-
-
+# NUMBA_CPU_FEATURES: left alone, numba would take those of the processor it runs on.
 MACHINES = {
     "native": Machine("this processor as it is"),
     "nehalem": Machine(
         "x86-64 without AVX and without fused multiply-adds, as Intel's of 2008",
         ("sse4.2",),
-        _x86("default", "COMPATIBLE", "Nehalem", "SSE41", "nehalem", ""),
+        {
+            "ATEN_CPU_CAPABILITY": "default",
+            "MKL_CBWR": "COMPATIBLE",
+            "OPENBLAS_CORETYPE": "Nehalem",
+            "ONEDNN_MAX_CPU_ISA": "SSE41",
+            "NUMBA_CPU_NAME": "nehalem",
+            "NUMBA_CPU_FEATURES": "",
+        },
         _OLD,
-    ),
-    "haswell": Machine(
-        "x86-64 with AVX2, as Intel's of 2013",
-        ("avx2", "fma"),
-        _x86("avx2", "AVX2", "Haswell", "AVX2", "haswell", _FEATURES_AVX2),
-        _AVX2,
     ),
     "zen": Machine(
         "x86-64 with AVX2 and MKL's code for AMD, as AMD's of 2017",
         ("avx2", "fma"),
-        _x86("avx2", "", "Zen", "AVX2", "znver1", _FEATURES_AVX2),
+        {
+            "ATEN_CPU_CAPABILITY": "avx2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+            "OPENBLAS_CORETYPE": "Zen",
+            "ONEDNN_MAX_CPU_ISA": "AVX2",
+            "NUMBA_CPU_NAME": "znver1",
+            "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma,+f16c,+bmi,+bmi2",
+        },
         _AVX2,
-    ),
-    "skylake": Machine(
-        "x86-64 with AVX-512, as Intel's servers of 2017",
-        ("avx512f", "avx512dq", "avx512bw", "avx512vl", "avx512cd"),
-        _x86("avx512", "AVX512", "SkylakeX", "AVX512_CORE", "skylake-avx512", _FEATURES_AVX512),
-        _AVX512,
     ),
     "threads": Machine(
         "this processor, sums shared by two threads",

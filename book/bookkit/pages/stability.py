@@ -49,7 +49,7 @@ from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, derive, path_besid
 from bookkit.parser import Parser, program
 
 HARD_BITS = 40
-DEFAULT = ("native", "haswell", "zen", "skylake", "threads", "shake-1", "shake-2", "shake-3", "hard-1")
+DEFAULT = ("native", "zen", "threads", "shake-1", "shake-2", "shake-3", "hard-1")
 
 
 @dataclass

@@ -158,5 +158,5 @@ def _write(app: Sphinx, exception: Exception | None) -> None:
 def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     app.add_js_file("cards.js", loading_method="defer")
-    app.connect("build-finished", _write, priority=800)  # the ledger is written; `light.pages` comes after
+    app.connect("build-finished", _write, priority=800)  # the ledger is written; `light` comes after
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -127,5 +127,5 @@ def setup(app: Sphinx) -> dict:
     """Register with Sphinx."""
     languages["en"] = Words
     app.connect("html-page-context", _load)
-    app.connect("build-finished", _write, priority=800)  # before `light.pages` removes what nothing names
+    app.connect("build-finished", _write, priority=800)  # before `light`
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
