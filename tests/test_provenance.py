@@ -13,7 +13,7 @@ from docutils import nodes
 from bookkit.cli import commands
 from bookkit.pages import execution, times
 from bookkit.pages.catalogue import find_pages
-from bookkit.pages.times import PageTime, in_words, page_times, write_build_times
+from bookkit.pages.times import PageTime, in_words, page_times
 from bookkit.settings import settings
 from bookkit.sphinx.provenance import DRAWS, SEEDS, chance, notebook_nodes, provenance
 from tests.house import ROOT
@@ -72,15 +72,13 @@ def test_times_in_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
 
 
-def test_this_build_wins_over_the_newest_file_and_that_over_older_ones(source: Path) -> None:
+def test_the_newest_file_wins_over_older_ones(source: Path) -> None:
     measured_file(source, "2026-02-01", a=1, b=2, c=3)
     measured_file(source, "2026-01-31", a=10, b=20, d=40)
-    seconds = {"notebooks/part/c.ipynb": 0.5, "notebooks/part/a.ipynb": None}  # None: stored, not run by this build
-    write_build_times(source, {name: {"seconds": each} for name, each in seconds.items()})
     found = page_times(source)
     assert found["part/a"] == PageTime(1.0, "A machine", "2026-02-01")
     assert found["part/d"].date == "2026-01-31"
-    assert found["part/c"].sentence == "0.5 s when this book was built"
+    assert found["part/c"].sentence == "3.0 s on one core (A machine, 2026-02-01)"
     (source / "benchmarks" / "results" / "pages-cpu-2026-02-02.json").write_text('{"pages": {"part/a": 1}}')
     with pytest.raises(ValueError, match=r"pages-cpu-2026-02-02\.json must hold .* by python -m bookkit\.pages\.times"):
         page_times(source)

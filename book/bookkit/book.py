@@ -4,8 +4,6 @@
     python -m bookkit.book --stored    the outputs stored in the repository (`make html`)
     ... --edition student                         without solutions, with student notebooks (`make student`)
 
-Where no book is yet, `make book` renders the stored outputs before it runs the pages: something to read meanwhile.
-
 Everything is made below `_build/`: `cache/` (executed pages), `source/` (what Sphinx reads), `sphinx-*/` (its
 working folder), `render.log`, and `html/`, which only ever holds a book that rendered without a warning. The student
 edition (`editions`) has the same folders, and `notebooks/`, below `_build/student/`.
@@ -37,7 +35,7 @@ from bookkit.pages.environment import page_environment
 from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
 from bookkit.pages.notebooks import stale
 from bookkit.pages.rerun import LARGEST_NOTEBOOK, read_text
-from bookkit.pages.times import write_build_times
+from bookkit.pages.times import RESULTS
 from bookkit.parser import Parser, answered, program
 from bookkit.settings import settings
 from bookkit.toc import way
@@ -59,8 +57,8 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
     that branch are written to `_build/notebooks/`.
 
     `fresh`: execute the pages (`jobs` at a time, see `execution`); otherwise take the stored notebooks. Nothing is
-    rendered where pages, prose, assets, code, press and pins are what they were at the last success. A fresh build where
-    no book is yet shows the stored notebooks first; where a book is, that one stays until the fresh one is whole.
+    rendered where pages, prose, assets, code, press and pins are what they were at the last success. A book that is there stays
+    until the fresh one is whole.
 
     Raises `BuildError` for a missing file, a page that fails, a Sphinx warning, or a build already running here.
     """
@@ -89,16 +87,6 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
         if not fresh:
             make("stored", *_stored(root))
             return html / "index.html"
-        # Before minutes of work: say which book can be read meanwhile, after making the stored one where there is none.
-        if not _what_is_there(html):
-            print(
-                "No book is here yet: first the outputs stored in the repository are rendered, then every page is run."
-            )
-            try:
-                make("stored", *_stored(root))
-            except BuildError as error:
-                # Of no weight: an author's new page has no outputs yet, or prose that quotes it.
-                print(f"That did not work, the pages run all the same: {str(error).splitlines()[0]}")
         if there := _what_is_there(html):
             print(f"{there}\nThe fresh book takes its place when every page has run.", flush=True)
         try:
@@ -122,7 +110,6 @@ def _make(
     """Stage, render and publish the book of `notebooks` (name -> JSON) in `work`; nothing where that book is there."""
     staged, html = work / "source", work / "html"
     _stage(root, staged, notebooks)
-    write_build_times(staged, times)
     removed = None
     try:
         if edition == "student":
@@ -229,10 +216,9 @@ def _stage(root: Path, source: Path, notebooks: dict[str, str]) -> None:
             shutil.copytree(root / name, source / name, ignore=_not_read)
         else:
             shutil.copy(root / name, source / name)
-    # What the book shows of its measurements; it may have none.
-    for path in sorted((root / "benchmarks" / "results").glob("*.json")):
-        (source / "benchmarks" / "results").mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, source / "benchmarks" / "results" / path.name)
+    for path in sorted((root / RESULTS).glob("pages-*.json")):  # how long pages take; a book may not have measured it
+        (source / RESULTS).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, source / RESULTS / path.name)
     for name, text in notebooks.items():
         path = source / name
         path.parent.mkdir(parents=True, exist_ok=True)

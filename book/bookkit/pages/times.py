@@ -1,15 +1,13 @@
 """How long each page takes: measured by one command, kept in a small dated file, read when the book is rendered.
 
-    python -m bookkit.pages.times        run every page, one at a time; write benchmarks/results/pages-cpu-DATE.json
-
-A book whose pages were run by its own build (`make book`) tells the seconds of that build instead.
+python -m bookkit.pages.times        run every page, one at a time; write benchmarks/results/pages-cpu-DATE.json
 """
 
 import datetime
 import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,24 +15,22 @@ from pathlib import Path
 from bookkit.pages.catalogue import UserError, find_pages, find_root, one_line, write_atomically
 from bookkit.parser import Parser, answered
 
-BUILD = "page_times.json"  # in the folder that Sphinx reads: seconds of the pages that this build ran
 RESULTS = Path("benchmarks") / "results"
 VERSIONS = ("numpy", "torch", "numba")
 
 
 @dataclass(frozen=True)
 class PageTime:
-    """Seconds of a whole page on one core, and where they were measured; `machine` is empty for this very build."""
+    """Seconds of a whole page on one core, and where they were measured."""
 
     seconds: float
-    machine: str = ""
-    date: str = ""
+    machine: str
+    date: str
 
     @property
     def sentence(self) -> str:
-        """As in "12 s when this book was built" and "2 min 5 s on one core (AMD EPYC, 2026-11-22)"."""
-        where = f"on one core ({self.machine}, {self.date})" if self.machine else "when this book was built"
-        return f"{in_words(self.seconds)} {where}"
+        """As in "2 min 5 s on one core (AMD EPYC, 2026-11-22)"."""
+        return f"{in_words(self.seconds)} on one core ({self.machine}, {self.date})"
 
 
 def in_words(seconds: float) -> str:
@@ -46,12 +42,12 @@ def in_words(seconds: float) -> str:
 
 
 def page_times(source: Path) -> dict[str, PageTime]:
-    """Page name -> its time: of this build where `source`/page_times.json has it, else of the newest measured file.
+    """Page name -> its time by the newest measured file.
 
     Raises ValueError, naming the file, for one that cannot be read.
     """
     found: dict[str, PageTime] = {}
-    for path in sorted((source / RESULTS).glob("pages-*.json")):  # later files win: a newer date, and this build last
+    for path in sorted((source / RESULTS).glob("pages-*.json")):  # later files win: a newer date
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
             where = str(record["machine"]), str(record["date"])
@@ -61,16 +57,7 @@ def page_times(source: Path) -> dict[str, PageTime]:
                 f"{path.name} must hold the seconds of pages; it cannot be read ({one_line(error)}): make it again by "
                 "python -m bookkit.pages.times"
             ) from None
-    if (build := source / BUILD).is_file():
-        found |= {name: PageTime(seconds) for name, seconds in json.loads(build.read_text(encoding="utf-8")).items()}
     return found
-
-
-def write_build_times(source: Path, times: Mapping[str, Mapping[str, object]]) -> None:
-    """Tell Sphinx the seconds of this build. `times` is the build's own record: notebook path -> {"seconds": ...}."""
-    names = {name: record["seconds"] for name, record in times.items() if record["seconds"] is not None}
-    pages = {name.removeprefix("notebooks/").removesuffix(".ipynb"): seconds for name, seconds in names.items()}
-    write_atomically(source / BUILD, json.dumps(pages, indent=1, sort_keys=True) + "\n")
 
 
 def measure(root: Path) -> Path:
