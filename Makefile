@@ -25,7 +25,7 @@ ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student notebooks test check format lint unit weekly close nbval processors browser bench times scripts clean
+.PHONY: help ready book html student notebooks test check format lint lint-and-unit unit weekly close nbval processors browser bench times scripts clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -46,12 +46,14 @@ student: $(READY)  ## render the edition without solutions, with notebooks that 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks
 
-# In this order: cheap checks first, each on one core beside the other; the book is rendered from the outputs that nbval then proves.
+# The book is rendered, on one core, beside the cheap checks and the unit tests; it shows the outputs that nbval then proves.
 test: $(READY_TEST)  ## prove everything: lint, rendering, unit tests, stored outputs, pages in the browser
-	$(MAKE) -j 2 lint html $(PACKAGES)
-	$(MAKE) unit
+	$(MAKE) -j 2 html lint-and-unit
 	$(MAKE) nbval
 	$(MAKE) browser
+
+lint-and-unit: lint
+	$(MAKE) unit
 
 lint: $(READY_TEST)  ## check the style of the code, its types, and who imports whom
 	$(RUN) -m ruff check .

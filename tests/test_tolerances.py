@@ -298,4 +298,5 @@ def test_every_stored_number_of_the_book_was_measured_and_stands_to_one_digit(on
     )
     assert list(too_wide(stored, known)) == []
     assert list(tolerances.unexplained(stored, known)) == []
-    assert {"native", "haswell", "hard-1"} <= set(known.machines)
+    assert {"native", "hard-1"} <= set(known.machines)
+    assert {"haswell", "zen"} & set(known.machines)  # most were measured when haswell could still be emulated

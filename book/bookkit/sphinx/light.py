@@ -20,7 +20,7 @@ from sphinx.application import Sphinx
 from bookkit import drawn
 
 # sphinx_highlight.js marks the words of the last search on whatever page comes next, and forgets where the reader was on this one.
-UNUSED = ("sphinx-thebe.js", "sphinx_highlight.js")
+UNUSED = ("thebe", "sphinx_highlight.js")
 MENU = re.compile(r'<ul class="list-caption">.*?</nav>', re.DOTALL)
 NEAR_THE_TOP = 4000  # characters of HTML into the article: what is seen first
 
@@ -98,8 +98,10 @@ def mended(page: str) -> str:
 def leave_out(app: Sphinx, page: str, template: str, context: dict[str, Any], doctree: nodes.document | None) -> None:
     """Scripts of extensions that this page does not use."""
     unused = UNUSED[:1] if page == "search" else UNUSED
-    files = context.get("script_files", ())
-    context["script_files"] = [file for file in files if not str(file.filename).endswith(unused)]
+    scripts = {
+        file: f"{file.filename} {file.attributes.get('body')}".lower() for file in context.get("script_files", ())
+    }
+    context["script_files"] = [file for file, text in scripts.items() if not any(name in text for name in unused)]
 
 
 def lighten(app: Sphinx, exception: Exception | None) -> None:
