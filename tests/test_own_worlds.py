@@ -22,17 +22,14 @@ from attnbook.finite_data.study import CURVE, LARGE
 from attnbook.in_context.circuits.claims import CLAIMS as CIRCUITS
 from attnbook.in_context.circuits.claims import PUBLISHED, _positive_sum
 from attnbook.in_context.closed_form import debiased_gd_optimal_risk, debiased_gd_risk, gd_risk
-from attnbook.in_context.deeper_and_wider import claims_data as covariates
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS as WIDER
-from attnbook.in_context.deeper_and_wider.claims_data import CLAIMS as COVARIATES
 from attnbook.in_context.how_many_heads import claims as more_heads
 from attnbook.in_context.how_many_heads.claims import CLAIMS as MORE_HEADS
 from attnbook.in_context.training import claims as training
 from attnbook.in_context.training.claims import _PACE
 from attnbook.in_context.training.claims import CLAIMS as TRAINING
-from attnbook.in_context.two_numbers_per_head import claims as two_numbers
 from attnbook.in_context.two_numbers_per_head.claims import CLAIMS as TWO_NUMBERS
-from attnbook.in_context.what_the_heads_compute import claims as estimators
+from attnbook.in_context.what_the_heads_compute.claims import CLAIMS as ESTIMATORS
 from attnbook.one_token import claims as one_token
 from attnbook.one_token.exact import profile
 from attnbook.single_head.a_public_script.claims import CLAIMS as SCRIPT
@@ -379,48 +376,30 @@ def signs(share, runs=20, heads=100):
     return np.where(np.arange(heads) < round(share * heads), 1.0, -1.0) * np.ones((runs, 1))
 
 
-@case(TRAINING["I21"], (0.5, 0.97, 1.0), (0.97, 0.5, 1.0), (1.0, 0.97, 0.5))
+@case(TRAINING["I21"], (0.5, 0.97, 1.0))
 def _(shares, patch):
-    """Heads whose signs agree at the start, after 150 steps, at the end."""
-    start, early, end = map(signs, shares)
-    mu = np.stack([start, early], 1)
-    final = Study(omega=torch.ones(20, 100), mu=torch.as_tensor(end))
-    return Study(
-        starts=Study(omega=np.ones_like(mu), mu=mu, at=lambda step: int(step > 0)),
-        full={2: Study(history=Study(final=final))},
-    )
+    """Shares of heads whose signs agree at the start, after 150 steps, at the end."""
+    start, early, end = (full(share)[:20] for share in shares)
+    return Study(signs=Study(start=start, early=early, end=end))
 
 
-def history(runs=10, batch=0.13, **found):
-    """`batch`: standard deviation of one batch's loss, in the last window of four steps."""
-    final = Study(trapped=torch.zeros(runs, dtype=torch.bool), **found.pop("final", {}))
-    own = {
-        "steps": np.array([0, 4]),
-        "loss_se": full(batch / 2, 2)[:runs],
-        "experiment": Study(law=RegressionLaw(5, 40)),
-    }
-    return Study(final=final, **(own | found))
-
-
-@case(TRAINING["I25"], (1.0, 1.0), (4.0, 1.0), (1.0, 1.2))
+@case(TRAINING["I25"], (1.0, 1.0), (0.25, 1.0), (1.0, 1 / 1.2))
 def _(world, patch):
     slower, larger = world
     known = {1000: 0.2} | dict(_PACE) | {500_000: 0.14}
-    seen = history(omega=larger * torch.stack([near(value, 10) for value in known.values()], 1)[..., None])
-    seen.steps = slower * np.array(list(known))
-    risk = torch.tensor([1.0, 0.8, 0.6, 0.6]).expand(10, 4)
-    return Study(full={2: Study(history=seen, steps=slower * np.array([0, 2000, 5000, 10_000]), risk=risk)})
+    size = larger * torch.stack([near(value, 10) for value in known.values()], 1)
+    return Study(pace=Study(reached=slower * near(5000.0, 10), steps=slower * np.array(list(known)), size=size))
 
 
 @case(TRAINING["I27"], (1.0, 1.0), (1.25, 1.0), (1.0, 4.0))
 def _(world, patch):
-    """Losses by which the published ones are larger, and batches whose noise is smaller; the printed losses are made to fit them."""
+    """Losses that are smaller by a factor, and noise that is; the printed losses are made to fit them."""
     larger, wider = world
     distances = torch.cat([torch.linspace(-2.1, 2.1, 39), torch.tensor([3.6])]).double().reshape(2, 2, 10)
     noise = {1: 0.276, 2: 0.130}
-    patch(training, "_prints", lambda heads: larger * heads + noise[heads] * distances[heads - 1])
-    runs = {n: history(batch=noise[n] / wider, loss=full(float(n), 1)[:10], at=lambda step: 0) for n in (1, 2)}
-    return Study(full={heads: Study(history=found) for heads, found in runs.items()})
+    patch(training, "_prints", lambda heads: heads + noise[heads] * distances[heads - 1])
+    losses = tuple(full(heads / larger)[:10] for heads in noise)
+    return Study(losses=losses, noise=tuple(torch.tensor(each / wider).double() for each in noise.values()))
 
 
 @case(CIRCUITS["I22"], 1.0, 1 / 1.1, 1 / 0.9)
@@ -430,17 +409,17 @@ def _(factor, patch):
     omega, total = (torch.tensor(theirs.omega).abs().mean().item(), _positive_sum(torch.tensor(theirs.mu)).item())
     sums = near(total / factor, 10)[:, None]
     numbers = Study(strong=None, mean_over=lambda *_: near(omega / factor, 10), mu=torch.cat([sums, -sums], 1))
-    return Study(heads=(2,), statistics=lambda heads: numbers, trapped=lambda heads: torch.zeros(10, dtype=torch.bool))
+    return Study(heads=(2,), ends={2: numbers}, free={2: torch.ones(10, dtype=torch.bool)})
 
 
-@case(estimators.CLAIMS["I42"], "heads", "plain step", "nothing added")
-def _(world, patch):
+@case(ESTIMATORS["I42"], 0.01, None, 0.0)
+def _(found, patch):
+    """What the heads have more than the centred step: the 0.01 that is predicted, or nothing."""
     law, step = RegressionLaw(5, 40), np.full(7, 0.89)
-    circuits = Study(effective_step=torch.as_tensor(step), mu=torch.zeros(7, 2).double())
-    patch(estimators, "off_pattern_parts", lambda circuits, law: full(0.01, 1)[:7])
     centred, plain = (torch.as_tensor(f(law, step)) for f in (debiased_gd_risk, gd_risk))
-    patch(estimators, "_model", lambda study: {"heads": centred + 0.01, "plain step": plain + 0.01}.get(world, centred))
-    return Study(heads=Study(law=law, circuits=circuits), kept=slice(None))
+    predicted = Study(centred=centred, plain=plain, added=full(0.01, 1)[:7, 0])
+    model = Study(risk=(centred + found)[None])
+    return Study(heads=Study(model=model), trained_at=0, kept=slice(None), predicted=predicted)
 
 
 @case(TWO_NUMBERS["I53"], 1.0, 1.5)
@@ -451,10 +430,7 @@ def _(factor, patch):
 @case(TWO_NUMBERS["I57"], 1.0, 1.05)
 def _(factor, patch):
     sizes = {0.01: 0.234, 0.003: 0.177, 0.001: 0.140}
-    patch(
-        two_numbers, "stored_sizes", lambda law: {rate: (None, full(size * factor, 3)) for rate, size in sizes.items()}
-    )
-    return Study(law=None)
+    return Study(stored_sizes={rate: (None, full(size * factor, 3)) for rate, size in sizes.items()})
 
 
 @case(MORE_HEADS["I61"], 1.0, 1.1)
@@ -475,7 +451,7 @@ def _(active, patch):
     return Study(ends={heads: Study(active=full(active)) for heads in (4, 8)})
 
 
-@case(MORE_HEADS["I68"], (1e-5, 1e-2), (1e-2, 1e-5))
+@case(MORE_HEADS["I68"], (1e-5, 1e-2))
 def _(changes, patch):
     merged, off = (full(1 + change) for change in changes)
     every = torch.ones(DRAWS, dtype=torch.bool)
@@ -491,31 +467,22 @@ def _(changes, patch):
 def _(world, patch):
     three, four = world
     risks = {3: near(three, 5), 4: near(three * four, 5, spread=1e-4)}
-    return Study(tasks=[Study(heads=heads, risk=risk) for heads, risk in risks.items()], task_separate=1.0)
+    return Study(tasks={heads: Study(risk=risk) for heads, risk in risks.items()}, task_separate=1.0)
 
 
 @case(WIDER["I85"], 1.0, 1.3)
 def _(factor, patch):
-    return Study(tasks=[Study(heads=H, trained=Study(loss=near(factor * 0.42, 5)[:, None])) for H in (3, 4)])
+    return Study(tasks={H: Study(trained=Study(loss=near(factor * 0.42, 5)[:, None])) for H in (3, 4)})
 
 
-@case(COVARIATES["I78"], True, False)
+@case(WIDER["I78"], True, False)
 def _(own, patch):
     """Risks of the trained heads, and closed forms in which the best heads, or the centred step, stand so to the plain matrix."""
     number, matrix, centred = (1.0, 0.45, 0.9) if own else (0.5, 1.0, 0.46)
+    said = torch.tensor([1.025, 0.992], dtype=torch.float64)
+    heads, step = (said, 2 * said) if own else (2 * said, said)
     found = Study(risk=near(0.47, 5), scalar_step=number, preconditioned=matrix, centred=centred)
-    ratio = {0.6: 1.025, 1.0: 0.992}
-    patch(covariates, "best_preconditioner", lambda law, centred=False: centred)
-    patch(covariates, "best_centred_heads", lambda law: (None, None, ratio[law.mean[0]] if own else 2.0))
-    patch(
-        covariates,
-        "preconditioned_gd_risk",
-        lambda law, matrix, centred=False: 1.0 if not centred else 2.0 if own else ratio[law.mean[0]],
-    )
-    return Study(mean=found, setting=Study(mean=0.6, steps=9000, d=5, length=40, noise_std=0.01))
-
-
-# --- open questions -------------------------------------------------------------------------------------------------------------
+    return Study(mean=found, over_matrix=Study(heads=heads, centred=step))
 
 
 # --- finite data, staircase, one token ------------------------------------------------------------------------------------------

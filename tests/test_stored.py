@@ -66,7 +66,7 @@ sys.path.insert(0, sys.argv[1])
 from attnbook import stored
 from attnbook.certified import boundary_range, full_run, hard_heads
 from attnbook.in_context import full_runs, trap_study
-from attnbook.in_context.deeper_and_wider import study as wider
+from attnbook.in_context.deeper_and_wider import training as wider
 from attnbook.single_head.phase_diagram import proved
 from attnbook.token_selection.heat_map import study as heat
 from attnbook.token_selection.real_data import attention_maps, digits, effective, tables

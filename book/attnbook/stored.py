@@ -22,7 +22,7 @@ MAKERS = {
     "certified/tables/hard_heads.json": "python -m attnbook.certified.hard_heads",
     "certified/tables/boundary_cells.json": "python -m attnbook.certified.boundary_range",
     "certified/": "attnlib certify --full",
-    "in_context/deeper_and_wider/": "python -m attnbook.in_context.deeper_and_wider.study",
+    "in_context/deeper_and_wider/": "python -m attnbook.in_context.deeper_and_wider.training",
     "in_context/tables/trap.npz": "python -m attnbook.in_context.trap_study",
     "in_context/": "attnlib train {}",
     "single_head/phase_diagram/": "python -m attnbook.single_head.phase_diagram.{}",

@@ -10,8 +10,7 @@ from scipy.linalg import expm
 from scipy.optimize import minimize, minimize_scalar
 
 from attnbook.in_context import approximate, closed_form
-from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from tests.bad_input import refusing
+from attnlib.in_context.law import RegressionLaw
 
 AUTHORS = RegressionLaw(d=5, length=40, noise_std=0.01)
 LAWS = [
@@ -201,20 +200,3 @@ def test_phase_field_is_the_flow():
         )
         torch.testing.assert_close((after.mu[0, 0, 0] - 2) / 1e-5, field.mu_velocity[3, 2], rtol=1e-3, atol=1e-4)
         assert field.loss[3, 2] == approximate.approximate_loss(LAWS[1], *start)
-
-
-# Bad input
-
-
-test_bad_input = refusing(
-    (lambda: approximate.approximate_loss(AUTHORS, [0.1, 0.2], [1.0, 2.0, 3.0]), r"\(2,\) and \(3,\)"),
-    (lambda: approximate.approximate_loss(AUTHORS, 0.1, 1.0), "heads"),
-    (lambda: approximate.approximate_loss(AUTHORS, [math.nan], [1.0]), "omega must be finite"),
-    (lambda: approximate.best_mu(RegressionLaw(d=2, covariance=toeplitz_covariance(2, 0.5)), [0.1]), r"N\(0, I\)"),
-    (lambda: approximate.pair_best_mu(AUTHORS, [0.1, 0.0]), "a must not be 0"),
-    (lambda: approximate.growth_rates(AUTHORS, 0), "heads must be a whole number >= 1; got 0"),
-    (lambda: approximate.gradient_flow(AUTHORS, [0.1], [0.1], [1.0]), r"\(starts, heads\); got \(1,\)"),
-    (approximate.gradient_flow, (AUTHORS, [[0.1]], [[0.1]], [1.0]), {"times": [[2.0, 1.0]], "tolerance": 0}),
-    (lambda: approximate.phase_field(AUTHORS, [0.1], [0.1], kind="triple"), "kind must be one of 'one head', 'pair'"),
-    (lambda: approximate.phase_field(AUTHORS, [[0.1]], [0.1]), "one axis each"),
-)

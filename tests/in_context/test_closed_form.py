@@ -10,7 +10,6 @@ from scipy.optimize import minimize
 
 from attnbook.in_context import closed_form
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from tests.bad_input import refusing
 
 MEAN = (0.8, -0.5, 0.3, 0.0)
 LAWS = {
@@ -257,7 +256,7 @@ def test_isotropic_forms_by_hand():
     assert closed_form.gd_risk_proportional(law) == pytest.approx(3 * (1 - 1 / (1 + 3 / 7 * 1.25)))
 
 
-# Conventions, shapes, bad input
+# Conventions and shapes
 
 
 def test_steps_and_lengths_broadcast():
@@ -277,18 +276,3 @@ def test_one_example():
     law = RegressionLaw(d=2, length=1, noise_std=0.5)
     assert closed_form.debiased_gd_risk(law, [0.3, 5.0]) == pytest.approx([2.0, 2.0])  # nothing is left to centre
     assert closed_form.debiased_gd_optimal_step(law) == pytest.approx(1 / (1 + 2 + 0.5))
-
-
-MEANS, EYE = LAWS["mean"], np.eye(3)
-test_bad_input = refusing(
-    (closed_form.gd_risk, (MEANS, 1.0), {"step": "fast", "length": [0, [3, 4.5]]}),
-    (closed_form.debiased_gd_risk, (MEANS, 1.0), {"step": math.nan, "offset": math.inf}),
-    (lambda: closed_form.preconditioned_gd_risk(MEANS, EYE), r"\(\.\.\., 4, 4\); got \(3, 3\)"),
-    (lambda: closed_form.linear_attention_risk(MEANS, 0, normalised=True), "trained_length must be a whole number"),
-    (lambda: closed_form.bayes_risk_leading_order(MEANS), "covariates of mean zero"),
-    (lambda: closed_form.bayes_risk_proportional(MEANS), r"for covariates N\(0, I\)"),
-    (lambda: closed_form.opposite_pair_curvature(MEANS, 1.0, matrix=EYE), r"shape \(4, 4\); got \(3, 3\)"),
-    (lambda: closed_form.bayes_risk_bounds(MEANS), r"for covariates N\(0, I\)"),
-    (lambda: closed_form.bayes_factor_proportional(0.0, 1.0), "must be positive; got 0.0 and 1.0"),
-    (lambda: closed_form.gd_risk_proportional(MEANS), r"for covariates N\(0, I\)"),
-)

@@ -90,11 +90,6 @@ def test_the_other_rates_are_the_same_study() -> None:
     assert not set(e.streams.tolist()) & set(experiment(2).streams.tolist())
 
 
-def test_only_stored_heads_can_be_loaded() -> None:
-    with pytest.raises(ValueError, match="heads must be one of 1, 2, 4, 8, the stored trainings; got 3"):
-        load(3)
-
-
 def test_the_command_trains_and_resumes(tmp_path, capsys) -> None:
     assert attnlib_main(["train", "heads_1", "heads_2", "--runs", "2", "--steps", "12", "-o", str(tmp_path)]) == 0
     first = path_of("heads_2", tmp_path).read_bytes()

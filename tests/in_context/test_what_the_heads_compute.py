@@ -9,20 +9,24 @@ import torch
 
 from attnbook.in_context import closed_form
 from attnbook.in_context.estimators import preconditioned_step
-from attnbook.in_context.what_the_heads_compute import claims as module
-from attnbook.in_context.what_the_heads_compute.claims import CLAIMS, estimator_study, published_figures, trained_heads
+from attnbook.in_context.what_the_heads_compute import study as module
+from attnbook.in_context.what_the_heads_compute.claims import CLAIMS
 from attnbook.in_context.what_the_heads_compute.linear_attention import (
-    as_raw,
     linear_risks,
     preconditioner_of,
     predict_linear,
     train_linear_attention,
 )
-from attnbook.in_context.what_the_heads_compute.study import crossing, length_study, off_pattern_parts
+from attnbook.in_context.what_the_heads_compute.study import (
+    crossing,
+    length_study,
+    off_pattern_parts,
+    published_figures,
+    trained_heads,
+)
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from tests.bad_input import refusing
 
 LAW = RegressionLaw(3, 12, 0.3)
 OMEGA = torch.tensor([[0.2, -0.25], [0.5, 0.4]], dtype=torch.float64)
@@ -127,19 +131,8 @@ def test_crossings_and_floor_of_a_faint_pair() -> None:
     f = (grid - 1) / grid
     risk = 3 * (1 - 1.8 * f + 0.81 * f * (grid + 3) / grid)
     wanted = grid[np.argmax(risk > 12 / grid)]
-    assert study.crossings()[0] == pytest.approx(wanted, rel=0.01)
+    assert study.crossings[0] == pytest.approx(wanted, rel=0.01)
     assert study.floor[0] == pytest.approx(3 * 0.1**2)
-
-
-SKEWED = RegressionLaw(3, 12, covariance=toeplitz_covariance(3, 0.5))
-GOOD = {"law": LAW, "circuits": two_number_circuits(OMEGA, MU, 3), "lengths": (12,), "prompts": 100}
-
-
-def test_index_of_a_length() -> None:
-    study = length_study(LAW, two_number_circuits(OMEGA, MU, 3), (5, 12), prompts=100)
-    assert study.index(12) == 1
-    with pytest.raises(ValueError, match="length must be one of 5, 12; got 13"):
-        study.index(13)
 
 
 SKEW = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.6))
@@ -199,7 +192,7 @@ def test_raw_and_normalised_agree_where_they_were_trained_and_part_elsewhere() -
     """At three times the length the raw step is three times as large: the risk of the closed form, by sampling."""
     law = RegressionLaw(3, 12, 0.3)
     one = optimal_circuits(law)
-    raw = as_raw(one, 12)
+    raw = Circuits(one.key_query, one.output_value / 12)
     prompts, longer = law.draw(4, 2), law.with_length(36).draw(40_000, 3)
     torch.testing.assert_close(
         predict_linear(raw, prompts, normalised=False), predict_linear(one, prompts, normalised=True)
@@ -220,7 +213,7 @@ def test_linear_risks_of_arbitrary_circuits_are_mean_squared_errors() -> None:
     circuits = Circuits(0.3 * faint.key_query, 0.3 * faint.output_value)
     found = linear_risks(circuits, law, 30, prompts=20_000)
     fresh = law.with_length(30).draw(40_000, 9)
-    readings = (as_raw(circuits, 12), False), (circuits, True)
+    readings = (Circuits(circuits.key_query, circuits.output_value / 12), False), (circuits, True)
     for row, (heads, normalised) in enumerate(readings):
         errors = (predict_linear(heads, fresh, normalised=normalised) - fresh.clean_target).square()
         gap = (found[row] - errors.mean(-1)).abs() / (errors.std(-1) * math.sqrt(1 / 40_000 + 1 / 20_000))
@@ -287,17 +280,3 @@ def test_where_heads_come_from(monkeypatch) -> None:
         assert not stored
         assert experiment == asked[-1]
         assert (experiment.steps, experiment.runs) == (steps, 6)
-
-
-def test_a_study_refuses_before_any_work(monkeypatch) -> None:
-    monkeypatch.setattr(module, "trained_heads", lambda experiment: pytest.fail("work was done"))
-    with pytest.raises(ValueError, match="prompts must be a whole number >= 100; got 10"):
-        estimator_study(Experiment(), prompts=10)
-
-
-test_bad_input = refusing(
-    (length_study, GOOD, {"prompts": 99, "lengths": [(4, 0), ()], "seed": -1, "law": SKEWED}),
-    (length_study, GOOD, {"circuits": [two_number_circuits(OMEGA, MU, 4), two_number_circuits(OMEGA[0], MU[0], 3)]}),
-    (train_linear_attention, (RegressionLaw(2, 5),), {"steps": 0, "batch": 0, "runs": -1}),
-    (lambda: as_raw(some_circuits(3, 1), 0), "length must be a whole number >= 1; got 0"),
-)

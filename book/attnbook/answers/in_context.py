@@ -15,8 +15,8 @@ from attnbook.in_context.closed_form import (
     gd_risk_proportional,
 )
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw, best_linear_maps
-from attnbook.in_context.off_pattern import rates_at_zero
 from attnbook.in_context.optimum import one_head_optimum
+from attnbook.in_context.what_holds_the_pattern.study import rates_at_zero
 from attnlib.in_context.law import RegressionLaw
 
 LAW = RegressionLaw(d=5, length=40, noise_std=0.01)  # of every page but the last

@@ -17,14 +17,11 @@ than either (`mean_and_error` of the difference of two per-batch arrays). Role "
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
-from attnlib import checks
 from attnlib.in_context.law import RegressionLaw
 from attnlib.randomness import stream
 
@@ -32,7 +29,6 @@ PROMPTS = 40_000
 BATCHES = 40
 _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
 _CONTROLS = 9
-_ROLES = ("test", "search")
 
 
 def mean_and_error(per_batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -52,32 +48,26 @@ class ReducedMoments:
     overlap: torch.Tensor  # (batches, K, K): A_hk
     zero_risk: float  # s^2 d, the risk of predicting zero
 
-    def at(self, heads: object) -> ReducedMoments:
+    def at(self, heads) -> ReducedMoments:
         """The moments of some of the K omegas: whole numbers, in the order wanted."""
         index = torch.as_tensor(heads, dtype=torch.long)
         return ReducedMoments(
             self.omega[index], self.gain[:, index], self.overlap[:, index][:, :, index], self.zero_risk
         )
 
-    def risk_per_batch(self, mu: object) -> torch.Tensor:
+    def risk_per_batch(self, mu) -> torch.Tensor:
         """risk = s^2 d - 2 mu.b + mu' A mu for mu (..., K). Returns (batches, ...)."""
         mu = torch.as_tensor(mu, dtype=torch.float64)
         linear = torch.einsum("bk,...k->b...", self.gain, mu)
         return self.zero_risk - 2 * linear + torch.einsum("...j,bjk,...k->b...", mu, self.overlap, mu)
 
-    def risk(self, mu: object) -> tuple[torch.Tensor, torch.Tensor]:
+    def risk(self, mu) -> tuple[torch.Tensor, torch.Tensor]:
         """Risk at mu (..., K) and its standard error: (...), (...)."""
         return mean_and_error(self.risk_per_batch(mu))
 
 
 def reduced_moments(
-    omega: object,
-    law: RegressionLaw,
-    *,
-    prompts: int = PROMPTS,
-    batches: int = BATCHES,
-    seed: int = 0,
-    role: str = "test",
+    omega, law: RegressionLaw, *, prompts=PROMPTS, batches=BATCHES, seed=0, role="test"
 ) -> ReducedMoments:
     """Moments of the risk at K values of omega, of all heads with all: one call serves every combination of them.
 
@@ -87,10 +77,9 @@ def reduced_moments(
         batches: independent groups of prompts behind the standard error, >= 2.
         role: "test" for values that are reported, "search" for draws an optimiser may see.
 
-    Raises ValueError for a bad argument and for a law that is not isotropic with zero mean (the reduction needs it).
+    The law is isotropic with zero mean: the reduction needs it.
     """
-    omega = _finite("omega", omega, 1)
-    size = _check(law, prompts, batches, role)
+    omega = torch.as_tensor(omega, dtype=torch.float64)
     unsigned, place = torch.unique(omega.abs(), return_inverse=True)
     kinds = len(unsigned)
     place = torch.where(omega < 0, place + kinds, place)
@@ -98,7 +87,7 @@ def reduced_moments(
     both_signs = torch.cat((unsigned, -unsigned))
     share = law.d - 1 + law.noise_variance
 
-    def integrand(radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def integrand(radius, scores):
         weights = _softmax(both_signs, radius, scores)  # (m, 2 kinds, L)
         seen = torch.einsum("mkl,ml->mk", weights, scores)
         overlap = seen[:, :, None] * seen[:, None, :] + share * (weights @ weights.mT)
@@ -109,27 +98,24 @@ def reduced_moments(
 
     columns = len(omega) * (len(omega) + 1)
     width = max(columns, 2 * kinds * max(law.length, 2 * kinds))
-    means = _batch_means(integrand, law, size, batches, seed, role, columns, width)
+    means = _batch_means(integrand, law, prompts, batches, seed, role, columns, width)
     means = means * law.beta_std**2
     gain, overlap = means[:, : len(omega)], means[:, len(omega) :].reshape(batches, len(omega), len(omega))
     return ReducedMoments(omega, gain, overlap, law.d * law.beta_std**2)
 
 
-def line_moments(
-    omega: torch.Tensor, law: RegressionLaw, *, pair: bool, prompts: int, seed: int, role: str = "test"
-) -> tuple[torch.Tensor, torch.Tensor]:
+def line_moments(omega, law: RegressionLaw, *, pair, prompts, seed, role="test") -> tuple[torch.Tensor, torch.Tensor]:
     """gain and overlap (batches, P) of P models apart from each other: one head of each omega, or omega and -omega with opposite mu.
 
-    They are quadratic forms in one number: risk = s^2 d - 2 mu gain + mu^2 overlap. Raises ValueError as `reduced_moments`.
+    They are quadratic forms in one number: risk = s^2 d - 2 mu gain + mu^2 overlap.
     """
-    omega, count = _finite("omega", omega, 1), len(omega)
-    size = _check(law, prompts, BATCHES, role)
+    omega, count = torch.as_tensor(omega, dtype=torch.float64), len(omega)
 
-    def form(weights: torch.Tensor, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def form(weights, scores):
         seen = (weights @ scores[:, :, None])[..., 0]
         return seen, seen**2 + (law.d - 1 + law.noise_variance) * (weights**2).sum(-1)
 
-    def integrand(radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def integrand(radius, scores):
         weights, others = _softmax(omega, radius, scores), _softmax(-omega, radius, scores)  # (m, P, L)
         if pair:  # the same for both signs of g
             seen, overlap = form(weights - others, scores)
@@ -138,39 +124,29 @@ def line_moments(
             seen, overlap = (seen - back) / 2, (overlap + again) / 2
         return torch.cat((radius[:, None] * seen, overlap), 1)
 
-    means = _batch_means(integrand, law, size, BATCHES, seed, role, 2 * count, 4 * count * law.length) * law.beta_std**2
+    means = (
+        _batch_means(integrand, law, prompts, BATCHES, seed, role, 2 * count, 4 * count * law.length) * law.beta_std**2
+    )
     return means[:, :count], means[:, count:]
 
 
-def reduced_risk(omega: object, mu: object, law: RegressionLaw, **draws: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def reduced_risk(omega, mu, law: RegressionLaw, **draws) -> tuple[torch.Tensor, torch.Tensor]:
     """Exact risk of H heads with two numbers each, by Monte Carlo over the reduced prompt: value and standard error.
 
     Args:
         omega, mu: (..., H), leading axes are separate models, all judged on the same draws.
         draws: `prompts`, `batches`, `seed`, `role` as in `reduced_moments`.
 
-    Returns two tensors (...), float64, in the law's units. Raises ValueError as `reduced_moments`.
+    Returns two tensors (...), float64, in the law's units.
     """
     return mean_and_error(reduced_risk_per_batch(omega, mu, law, **draws))
 
 
 def reduced_risk_per_batch(
-    omega: object,
-    mu: object,
-    law: RegressionLaw,
-    *,
-    prompts: int = PROMPTS,
-    batches: int = BATCHES,
-    seed: int = 0,
-    role: str = "test",
+    omega, mu, law: RegressionLaw, *, prompts=PROMPTS, batches=BATCHES, seed=0, role="test"
 ) -> torch.Tensor:
     """As `reduced_risk`, one value per batch: (batches, ...). Subtract two of them for a paired difference."""
-    omega, mu = _finite("omega", omega), _finite("mu", mu)
-    if omega.ndim < 1 or omega.shape != mu.shape:
-        raise ValueError(
-            f"omega and mu must have one shape (..., heads); got {tuple(omega.shape)} and {tuple(mu.shape)}"
-        )
-    size = _check(law, prompts, batches, role)
+    omega, mu = (torch.as_tensor(part, dtype=torch.float64) for part in (omega, mu))
     lead, heads = omega.shape[:-1], omega.shape[-1]
     flat = omega.reshape(-1, heads), mu.reshape(-1, heads)
     step = max(1, _CHUNK_NUMBERS // (200 * heads * law.length))
@@ -178,9 +154,7 @@ def reduced_risk_per_batch(
     for first in range(0, flat[0].shape[0], step):
         w, m = (part[first : first + step] for part in flat)
 
-        def integrand(
-            radius: torch.Tensor, scores: torch.Tensor, w: torch.Tensor = w, m: torch.Tensor = m
-        ) -> torch.Tensor:
+        def integrand(radius, scores, w=w, m=m):
             value = torch.zeros(len(radius), len(w), dtype=torch.float64)
             for sign in (1, -1):
                 weight = torch.einsum("mphl,ph->mpl", _softmax(sign * w, radius, scores), m)
@@ -189,51 +163,21 @@ def reduced_risk_per_batch(
             return value / 2
 
         width = 2 * len(w) * heads * law.length
-        parts.append(_batch_means(integrand, law, size, batches, seed, role, len(w), width))
+        parts.append(_batch_means(integrand, law, prompts, batches, seed, role, len(w), width))
     return (torch.cat(parts, 1) * law.beta_std**2).reshape(batches, *lead)
 
 
 def batch_means(
-    integrand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    law: RegressionLaw,
-    *,
-    columns: int,
-    width: int,
-    prompts: int = PROMPTS,
-    batches: int = BATCHES,
-    seed: int = 0,
+    integrand, law: RegressionLaw, *, columns, width, prompts=PROMPTS, batches=BATCHES, seed=0
 ) -> torch.Tensor:
     """Means over (r, g) of any integrand (B,), (B, L) -> (B, columns), per batch: (batches, columns), float64.
 
-    `width`: float64 numbers per prompt in its largest array. The integrand has to use both signs of g itself. Raises ValueError as
-    `reduced_moments`.
+    `width`: float64 numbers per prompt in its largest array. The integrand has to use both signs of g itself.
     """
-    return _batch_means(integrand, law, _check(law, prompts, batches, "test"), batches, seed, "test", columns, width)
+    return _batch_means(integrand, law, prompts, batches, seed, "test", columns, width)
 
 
-def _finite(name: str, value: object, axes: int | None = None) -> torch.Tensor:
-    numbers = torch.as_tensor(value, dtype=torch.float64)
-    if axes is not None and numbers.ndim != axes:
-        raise ValueError(f"{name} must have {axes} axis; got shape {tuple(numbers.shape)}: pass a flat list of numbers")
-    if numbers.numel() == 0 or not numbers.isfinite().all():
-        raise ValueError(f"{name} must be one finite number or more; got {value!r}")
-    return numbers
-
-
-def _check(law: RegressionLaw, prompts: int, batches: int, role: str) -> int:
-    """Prompts per batch."""
-    checks.whole_number("batches", batches, at_least=2, hint="one batch has no standard error")
-    checks.whole_number("prompts", prompts, at_least=batches, hint="at least one per batch")
-    checks.one_of("role", role, _ROLES)
-    if not law.isotropic:
-        raise ValueError(
-            "law must be isotropic with zero mean for the reduction; got a covariance or a mean: "
-            "use the conditional Monte Carlo of attnlib.in_context.risk"
-        )
-    return -(-prompts // batches)
-
-
-def _softmax(omega: torch.Tensor, radius: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+def _softmax(omega, radius, scores):
     """softmax_i(omega r g_i) for omega (...) and prompts (m,), (m, L): (m, ..., L)."""
     shape = (-1, *[1] * omega.ndim)
     slope = radius.reshape(shape) * omega
@@ -243,9 +187,7 @@ def _softmax(omega: torch.Tensor, radius: torch.Tensor, scores: torch.Tensor) ->
     return weights.div_(weights.sum(-1, keepdim=True))
 
 
-def _reduced_prompts(
-    law: RegressionLaw, size: int, batch: int, seed: int, role: str, rows: int
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _reduced_prompts(law, size, batch, seed, role, rows):
     """(r, g) of one batch, `rows` at a time: r from `size` equally likely strata of the chi law, g (rows, L)."""
     from scipy.special import gammaincinv
 
@@ -257,7 +199,7 @@ def _reduced_prompts(
         yield part, torch.as_tensor(generator.standard_normal((len(part), law.length)))
 
 
-def _controls(radius: torch.Tensor, scores: torch.Tensor, law: RegressionLaw) -> torch.Tensor:
+def _controls(radius, scores, law):
     """Even polynomials of a prompt minus their exact means, over their sizes: (m, controls).
 
     They are the terms of the expansion of the risk in omega: g-bar is normal and independent of the centred g, whose sum of squares S is
@@ -286,21 +228,13 @@ def _controls(radius: torch.Tensor, scores: torch.Tensor, law: RegressionLaw) ->
     return torch.stack([(value - exact) / max(exact, 1.0) for value, exact in pairs], 1)
 
 
-def _batch_means(
-    integrand: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    law: RegressionLaw,
-    size: int,
-    batches: int,
-    seed: int,
-    role: str,
-    columns: int,
-    width: int,
-) -> torch.Tensor:
+def _batch_means(integrand, law, prompts, batches, seed, role, columns, width):
     """Means of the integrand's columns per batch after regression on the controls: (batches, columns).
 
     The slopes used for a batch are fitted on all other batches, so every batch's mean is unbiased. They are linear in the integrand:
     a combination of columns is treated as if it had been integrated itself.
     """
+    size = -(-prompts // batches)  # in each batch
     rows = max(1, min(size, _CHUNK_NUMBERS // width))
     values = torch.zeros(batches, columns, dtype=torch.float64)
     controls = torch.zeros(batches, _CONTROLS, dtype=torch.float64)

@@ -18,7 +18,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +28,10 @@ import torch
 from attnbook.files import read_arrays, require_writable, write_arrays
 from attnbook.in_context.resumable import made_with
 from attnbook.stored import seal, sealed
-from attnlib import checks
 from attnlib.extras import progress_bar
 from attnlib.in_context import circuits
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import History, train
+from attnlib.in_context.training import train
 from bookkit.parser import answered
 
 STORED = Path(__file__).parent / "tables" / "trap.npz"
@@ -73,7 +72,7 @@ class Share:
 
 
 def share(count: int, total: int) -> Share:
-    r"""`count` of `total` with Wilson's interval of 95 %: all p with $(\hat p-p)^2\le z^2p(1-p)/n$. Raises ValueError for total < 1."""
+    r"""`count` of `total` with Wilson's interval of 95 %: all p with $(\hat p-p)^2\le z^2p(1-p)/n$."""
     from scipy.stats import binomtest
 
     interval = binomtest(int(count), int(total)).proportion_ci(method="wilson")
@@ -86,8 +85,6 @@ def ranking(score: np.ndarray, event: np.ndarray) -> float:
     1/2 is no prediction, 1 a perfect one; nan if all runs or none have the event. score (R,), event (R,) bool.
     """
     score, event = np.asarray(score, dtype=np.float64), np.asarray(event, dtype=bool)
-    if score.ndim != 1 or score.shape != event.shape:
-        raise ValueError(f"score and event must be (R,) both; got {score.shape} and {event.shape}")
     if event.all() or not event.any():
         return math.nan
     from scipy.stats import mannwhitneyu
@@ -130,7 +127,7 @@ class TrapRuns:
         return np.array([ranking(column, self.trapped) for column in self.imbalance.T])
 
 
-def _of_history(history: History) -> TrapRuns:
+def _of_history(history):
     e = history.experiment
     circuits = history.final
     return TrapRuns(
@@ -140,9 +137,7 @@ def _of_history(history: History) -> TrapRuns:
 
 
 def trap_runs(experiment: Experiment, **options: object) -> TrapRuns:
-    """Train and keep what the trap needs. Options are those of `train`. Raises ValueError for one head: nothing can cancel."""
-    if experiment.heads < 2:
-        raise ValueError(f"heads must be 2 or more; got {experiment.heads}: one head cannot be balanced")
+    """Train and keep what the trap needs. Options are those of `train`."""
     return _of_history(train(experiment, **options))
 
 
@@ -157,19 +152,19 @@ class TrapTable:
     long: TrapRuns
 
 
-def _key(plan: Mapping[str, Experiment]) -> str:
+def _key(plan):
     words = repr([(name, sorted(e.as_record().items())) for name, e in plan.items()])
     return hashlib.sha256(words.encode()).hexdigest()
 
 
-def _empty(e: Experiment) -> dict[str, np.ndarray]:
+def _empty(e):
     shapes = {"run": (), "omega": (len(e.recorded_steps), e.heads), "mu": (len(e.recorded_steps), e.heads)}
     shapes |= {"off_diagonal": (e.heads,), "loss": ()}
     arrays = {name: np.full((e.runs, *shape), np.nan, dtype=np.float32) for name, shape in shapes.items()}
     return arrays | {"run": np.full(e.runs, -1, dtype=np.int64)}
 
 
-def _numbers(name: str, plan: Mapping[str, Experiment], tables: Mapping[str, dict[str, np.ndarray]]) -> list[int]:
+def _numbers(name, plan, tables):
     """The runs of a part: 0, 1, 2, ...; of "long", those of "2" that are trapped, as many as wanted and found."""
     if name != "long":
         return list(range(plan[name].first_run, plan[name].first_run + plan[name].runs))
@@ -177,7 +172,6 @@ def _numbers(name: str, plan: Mapping[str, Experiment], tables: Mapping[str, dic
     return found["run"][imbalance(found["mu"])[:, -1] > _LIMIT][: plan["long"].runs].tolist()
 
 
-@checks.checked
 def trap_table(
     save: str | os.PathLike = STORED, *, plan: Mapping[str, Experiment] = PLAN, progress: bool = False, threads: int = 1
 ) -> TrapTable:
@@ -210,12 +204,12 @@ def trap_table(
     return _as_table(plan, tables)
 
 
-def _consecutive(numbers: Sequence[int]) -> list[int]:
+def _consecutive(numbers):
     """The longest beginning of the form k, k + 1, k + 2, ..."""
     return [n for place, n in enumerate(numbers) if n == numbers[0] + place]
 
 
-def _write(path: Path, plan: Mapping[str, Experiment], tables: Mapping[str, dict[str, np.ndarray]]) -> None:
+def _write(path, plan, tables):
     arrays = {f"{name}_{field}": values for name, part in tables.items() for field, values in part.items()}
     about = {"command": "python -m attnbook.in_context.trap_study", **made_with()}
     about["plan"] = {name: e.as_record() for name, e in plan.items()}
@@ -223,7 +217,7 @@ def _write(path: Path, plan: Mapping[str, Experiment], tables: Mapping[str, dict
     seal(path)
 
 
-def _read(path: Path, plan: Mapping[str, Experiment]) -> dict[str, dict[str, np.ndarray]]:
+def _read(path, plan):
     stored = read_arrays(sealed(path), "table of the trap", "key")
     if str(stored["key"]) != _key(plan):
         raise ValueError(
@@ -232,7 +226,7 @@ def _read(path: Path, plan: Mapping[str, Experiment]) -> dict[str, dict[str, np.
     return {name: {field: stored[f"{name}_{field}"] for field in _FIELDS} for name in plan}
 
 
-def _as_table(plan: Mapping[str, Experiment], tables: Mapping[str, dict[str, np.ndarray]]) -> TrapTable:
+def _as_table(plan, tables):
     parts = {}
     for name, stored in tables.items():
         kept = stored["run"] >= 0

@@ -1,56 +1,46 @@
 r"""Claims I22, I31, I34, I35 and I37: the patterns of trained circuits, with the row and the column that pictures leave out.
 
-Each judge takes a `CircuitStudy` and a constant (1 is the claim, `wrong` its negative control). The four patterns are named in the paper's
-abstract; the bounds are what was measured here, at the authors' setting. Runs whose active heads have one sign of $\omega$ (trapped) are
-not judged for patterns: they have another one, and the page shows it.
+The four patterns are named in the paper's abstract; the bounds are what was measured here, at the authors' setting. Runs whose active heads
+have one sign of $\omega$ (trapped) are not judged for patterns: they have another one, and the page shows it.
 """
 
 import math
-from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
-from attnbook.in_context.circuits.study import STRONG, CircuitStudy, HeadStatistics, query_weights
+from attnbook.in_context.circuits.study import STRONG
 from attnbook.in_context.published import PUBLISHED
 from bookkit.claims import ClaimSet, Source
 from bookkit.rules import Evidence, NothingToMeasure, both, stored_within
 from bookkit.sharpness import Fixed
+from bookkit.worlds import changed, instead, together
 
 CLAIMS = ClaimSet("in_context")
 _STORED = "the stored runs at the authors' setting, those that are not trapped"
 
 
-def _per_run(study: CircuitStudy, value: Callable[[HeadStatistics], torch.Tensor], *, least: int = 1) -> torch.Tensor:
+def _per_run(study, value, *, least=1):
     """(runs of all numbers of heads >= least,): a number of every run that is not trapped."""
-    found = [
-        value(study.statistics(heads))[~study.trapped(heads)]
-        for heads in study.heads
-        if heads >= least and heads in study.stored
-    ]
-    if not found or not sum(map(len, found)):
+    found = [value(study.ends[heads])[study.free[heads]] for heads in study.heads if heads >= least]
+    if not sum(map(len, found)):
         raise NothingToMeasure("needs a stored run that is not trapped; there is none")
     return torch.cat(found)
 
 
-def _before(study: CircuitStudy, value: Callable[[HeadStatistics], torch.Tensor], *, least: int = 1) -> torch.Tensor:
-    """The same before training, of all runs."""
-    return torch.cat([value(study.start_statistics(heads)) for heads in study.heads if heads >= least])
+def _each(change, name):
+    """The change for every number of heads."""
+    return changed(lambda by_heads: {heads: change(numbers) for heads, numbers in by_heads.items()}, name)
 
 
-def _largest(name: str, *, all_heads: bool = False) -> Callable[[HeadStatistics], torch.Tensor]:
-    def value(numbers: HeadStatistics) -> torch.Tensor:
-        mask = torch.ones_like(numbers.strong) if all_heads else numbers.strong
-        return numbers.largest(name, mask)
-
-    return value
-
-
-def _balance(numbers: HeadStatistics) -> torch.Tensor:
-    return numbers.mu.sum(-1).abs() / numbers.mu.abs().sum(-1)
-
-
-@CLAIMS.claim("I31", wrong=0.0, source=Source.PAPER, box="ic-trained-pattern", regime=_STORED)
-def pattern(study: CircuitStudy, constant: float) -> Evidence:
+@CLAIMS.claim(
+    "I31",
+    wrong=together(instead("ends", "starts"), _each(torch.ones_like, "free")),
+    source=Source.PAPER,
+    box="ic-trained-pattern",
+    regime=_STORED,
+)
+def pattern(study):
     r"""trained circuits are two numbers per head
     in the strong heads ($|\mu|>0.5$) of the stored runs the key–query circuits are diagonal and homogeneous. Entries off the diagonal of
     the $d\times d$ block are 0.022 at most, the standard deviation of the diagonal is 0.0127 at most, and 97.5 % or more of the block's
@@ -58,17 +48,16 @@ def pattern(study: CircuitStudy, constant: float) -> Evidence:
     the label only: entries of $V_{1\dots d}$ are 0.072 at most, and 99.3 % or more of the squared norm of $V$ lie in its last entry. With
     two heads or more these last entries sum to zero: $|\sum_h\mu_h|\le0.017\sum_h|\mu_h|$
     wrong: before training"""
-    collect, every = (_per_run, False) if constant == 1 else (_before, True)
 
-    def largest(name: str, bound: float, quantity: str) -> Evidence:
-        return stored_within(collect(study, _largest(name, all_heads=every)), high=bound, quantity=quantity)
+    def largest(name, bound, quantity):
+        worst = _per_run(study, lambda numbers: numbers.largest(name, numbers.strong))
+        return stored_within(worst, high=bound, quantity=quantity)
 
-    def least(name: str, bound: float, quantity: str) -> Evidence:
-        def value(numbers: HeadStatistics) -> torch.Tensor:
-            return getattr(numbers, name).where(numbers.strong | every, 1.0).amin(-1)
+    def least(name, bound, quantity):
+        worst = _per_run(study, lambda numbers: getattr(numbers, name).where(numbers.strong, 1.0).amin(-1))
+        return stored_within(worst, low=bound, quantity=quantity)
 
-        return stored_within(collect(study, value), low=bound, quantity=quantity)
-
+    balance = _per_run(study, lambda numbers: numbers.mu.sum(-1).abs() / numbers.mu.abs().sum(-1), least=2)
     return both(
         largest("off_diagonal", 0.022, "off the diagonal"),
         largest("diagonal_std", 0.0127, "s.d. of the diagonal"),
@@ -76,38 +65,40 @@ def pattern(study: CircuitStudy, constant: float) -> Evidence:
         largest("label_row", 0.0054, "label row"),
         largest("output_rest", 0.072, "rest of V"),
         least("last_share", 0.993, "share of the last entry"),
-        stored_within(collect(study, _balance, least=2), high=0.017, quantity="imbalance"),
+        stored_within(balance, high=0.017, quantity="imbalance"),
     )
 
 
-@CLAIMS.claim("I34", wrong=0.0, box="ic-start", uses="I31")
-def signs_match(study: CircuitStudy, constant: float) -> Evidence:
+@CLAIMS.claim("I34", wrong=instead("ends", "starts"), box="ic-start", uses="I31")
+def signs_match(study):
     r"""the signs of ω and μ agree
     each head of the stored runs with $|\mu|>0.05$ has $\operatorname{sign}\omega=\operatorname{sign}\mu$, in trapped runs too: heads that
     give large weights to examples similar to the query have $\mu>0$, heads that give large weights to opposite examples have $\mu<0$
     regime: the stored runs at the authors' setting
     wrong: before training, all heads"""
-
-    def share(numbers: HeadStatistics) -> torch.Tensor:
-        mask = numbers.active if constant == 1 else torch.ones_like(numbers.active)
-        return ((numbers.omega * numbers.mu > 0) & mask).sum(-1) / mask.sum(-1)
-
-    if constant != 1:
-        return stored_within(_before(study, share), low=1.0, quantity="share of heads")
-    return stored_within(
-        torch.cat([share(study.statistics(heads)) for heads in study.heads]), low=1.0, quantity="share of heads"
-    )
+    shares = [
+        ((numbers.omega * numbers.mu > 0) & numbers.active).sum(-1) / numbers.active.sum(-1)
+        for numbers in study.ends.values()
+    ]
+    return stored_within(torch.cat(shares), low=1.0, quantity="share of heads")
 
 
-@CLAIMS.claim("I35", wrong=0.0, source=Source.MEASURED, box="ic-trained-pattern", uses="I31", regime=_STORED)
-def one_scale(study: CircuitStudy, constant: float) -> Evidence:
+@CLAIMS.claim(
+    "I35",
+    wrong=_each(lambda numbers: replace(numbers, omega=numbers.mu), "ends"),
+    source=Source.MEASURED,
+    box="ic-trained-pattern",
+    uses="I31",
+    regime=_STORED,
+)
+def one_scale(study):
     r"""all strong heads of a run have one scale
     in the stored runs with two heads or more the $|\omega|$ of the strong heads ($|\mu|>0.5$) are nearly equal: their standard deviation
     within a run is 8 % of their mean at most
     wrong: |μ| in place of |ω|"""
 
-    def spread(numbers: HeadStatistics) -> torch.Tensor:
-        values = (numbers.omega if constant == 1 else numbers.mu).abs()
+    def spread(numbers):
+        values = numbers.omega.abs()
         count = numbers.strong.sum(-1, keepdim=True)
         mean = values.where(numbers.strong, 0.0).sum(-1, keepdim=True) / count
         return ((values - mean).square().where(numbers.strong, 0.0).sum(-1) / count[..., 0]).sqrt() / mean[..., 0]
@@ -115,27 +106,23 @@ def one_scale(study: CircuitStudy, constant: float) -> Evidence:
     return stored_within(_per_run(study, spread, least=2), high=0.08, quantity="s.d. / mean")
 
 
-def _smallest_column(numbers: HeadStatistics) -> torch.Tensor:
-    return numbers.query_column.where(numbers.strong, math.inf).amin(-1)
-
-
 @CLAIMS.claim(
     "I37",
-    wrong=0.0,
+    wrong=together(
+        _each(lambda moved: moved.roll(1, -1), "moved"),
+        _each(lambda numbers: replace(numbers, query_column=numbers.label_row), "ends"),
+    ),
     box="ic-exact-facts",
     violation=lambda s: "" if not any(h.experiment.weight_decay for h in s.stored.values()) else "needs weight_decay 0",
 )
-def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
+def untrained_column(study):
     r"""the column that is never trained
     after half a million steps without weight decay the last column of every $W_Q$ equals its random start, bit by bit; the last column of
     $M$, computed from it, is not small: in the strong heads ($|\mu|>0.5$) of the stored runs its largest entry is 0.06 or more
     regime: no weight decay
     wrong: the column before it; the label row"""
-    column, differing, runs = (-1 if constant == 1 else -2), 0, 0
-    for heads in study.heads:
-        start, end = query_weights(study.stored[heads])
-        differing += int((start != end)[..., column].any(-1).any(-1).sum())
-        runs += len(start)
+    last = torch.cat([study.moved[heads][:, -1] for heads in study.heads])
+    differing, runs = int(last.sum()), len(last)
     kept = Evidence(
         differing == 0,
         "no bit of the column differs",
@@ -145,25 +132,24 @@ def untrained_column(study: CircuitStudy, constant: float) -> Evidence:
         {"runs that differ": differing},
         parts=(Fixed(differing == 0),),
     )
-    if constant != 1:
-        return both(kept, stored_within(_per_run(study, _largest("label_row")), low=0.06, quantity="label row"))
-    return both(kept, stored_within(_per_run(study, _smallest_column), low=0.06, quantity="column of M"))
+    smallest = _per_run(study, lambda numbers: numbers.query_column.where(numbers.strong, math.inf).amin(-1))
+    return both(kept, stored_within(smallest, low=0.06, quantity="column of M"))
 
 
-def _positive_sum(mu: torch.Tensor) -> torch.Tensor:
+def _positive_sum(mu):
     """What one half of the heads says: the larger of the two sums over heads of one sign."""
     return torch.maximum(mu.clamp_min(0).sum(-1), (-mu).clamp_min(0).sum(-1))
 
 
 @CLAIMS.claim("I22", wrong=(1.1, 0.9), source=Source.CODE, uses="I31", regime=_STORED)
-def published_circuits(study: CircuitStudy, constant: float) -> Evidence:
+def published_circuits(study, constant):
     r"""the authors' circuits are those of our runs
     mean $|\omega|$ of the strong heads ($|\mu|>0.5$) and $\sum|\mu_h|$ over the heads of one sign, printed by the authors' notebook for one
     run with 1, 2, 4 and 8 heads, are each within 3 % of the mean of our stored runs
     wrong: printed numbers 10 % larger; 10 % smaller"""
     ratios = []
     for heads in study.heads:
-        numbers, free, theirs = study.statistics(heads), ~study.trapped(heads), PUBLISHED[heads]
+        numbers, free, theirs = study.ends[heads], study.free[heads], PUBLISHED[heads]
         if not free.any():
             raise NothingToMeasure(f"needs a stored run with {heads} heads that is not trapped; there is none")
         mu, omega = torch.tensor(theirs.mu), torch.tensor(theirs.omega)

@@ -1,4 +1,4 @@
-r"""What the page on circuits measures: the stored full-size trainings, a short one of its own, and the statistics of every head.
+r"""What III.3 measures: the stored full-size trainings, a short one of its own, and the statistics of every head.
 
 A head is *active* if $|\mu|$ > `ACTIVE`, *strong* if $|\mu|$ > `STRONG`; the rest is called dummy. A run is *trapped*
 (`Circuits.trapped`) if its heads all speak with one sign: then nothing cancels the mean of the labels, and the run is no example of what
@@ -8,17 +8,16 @@ statistics of page and notebook; label row and query column are added here.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import torch
 
 from attnbook.in_context import full_runs
-from attnbook.in_context.heads_study import ACTIVE
-from attnlib import checks
+from attnbook.in_context.ends import ACTIVE
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.model import HeadWeights, initial_weights
+from attnlib.in_context.model import initial_weights
 from attnlib.in_context.training import History, train
 
 STRONG = 0.5  # |mu| above which a head carries weight
@@ -39,21 +38,15 @@ class HeadStatistics:
     output_rest: torch.Tensor  # V[:d]
     diagonal_share: torch.Tensor  # of the block's squared norm, what lies on the diagonal
     last_share: torch.Tensor  # of V's squared norm, what lies in the last entry
+    active: torch.Tensor  # bool: heads that are judged as active, and as strong
+    strong: torch.Tensor
 
-    @property
-    def active(self) -> torch.Tensor:
-        return self.mu.abs() > ACTIVE
-
-    @property
-    def strong(self) -> torch.Tensor:
-        return self.mu.abs() > STRONG
-
-    def mean_over(self, name: str, mask: torch.Tensor) -> torch.Tensor:
+    def mean_over(self, name, mask) -> torch.Tensor:
         """(...): mean of |statistic| over the heads of the mask; nan where there is none."""
         values = getattr(self, name).abs().where(mask, 0.0)
         return values.sum(-1) / mask.sum(-1)
 
-    def largest(self, name: str, mask: torch.Tensor) -> torch.Tensor:
+    def largest(self, name, mask) -> torch.Tensor:
         """(...): largest |statistic| over the heads of the mask; nan where there is none."""
         values = getattr(self, name).abs().where(mask, -1.0).amax(-1)
         return values.where(values >= 0, math.nan)
@@ -61,7 +54,7 @@ class HeadStatistics:
 
 def head_statistics(circuits: Circuits) -> HeadStatistics:
     """Statistics of circuits (..., H, n, n)."""
-    block, V = circuits.covariate_block, circuits.output_value
+    block, V, mu = circuits.covariate_block, circuits.output_value, circuits.mu
     squares = block.square().sum((-2, -1)).clamp_min(torch.finfo(block.dtype).tiny)
     return HeadStatistics(
         omega=circuits.omega,
@@ -69,11 +62,19 @@ def head_statistics(circuits: Circuits) -> HeadStatistics:
         off_diagonal=circuits.off_diagonal,
         label_row=circuits.label_row.abs().amax(-1),
         query_column=circuits.query_column.abs().amax(-1),
-        mu=circuits.mu,
+        mu=mu,
         output_rest=circuits.output_rest.abs().amax(-1),
         diagonal_share=circuits.diagonal.square().sum(-1) / squares,
         last_share=V[..., -1].square() / V.square().sum(-1).clamp_min(torch.finfo(V.dtype).tiny),
+        active=mu.abs() > ACTIVE,
+        strong=mu.abs() > STRONG,
     )
+
+
+def everyone(numbers: HeadStatistics) -> HeadStatistics:
+    """The same, with all heads counted as strong."""
+    every = torch.ones_like(numbers.strong)
+    return replace(numbers, active=every, strong=every)
 
 
 def off_diagonal_memory(history: History) -> float:
@@ -89,70 +90,33 @@ def off_diagonal_memory(history: History) -> float:
     return torch.corrcoef(torch.stack([last, before]))[0, 1].item()
 
 
-def query_weights(history: History) -> tuple[torch.Tensor, torch.Tensor]:
-    """W_Q (R, H, n, n) at the start and at the end, in the training's dtype."""
+def moved_columns(history: History) -> torch.Tensor:
+    """(R, n) bool: the column of some head's W_Q differs between the start and the end, in the training's dtype."""
     e, end = history.experiment, history.weights.query
-    start: HeadWeights = initial_weights(e.d, e.heads, e.start, seed=e.seed, runs=e.runs, first_run=e.first_run)
-    return start.query.to(end.dtype), end
+    start = initial_weights(e.d, e.heads, e.start, seed=e.seed, runs=e.runs, first_run=e.first_run).query
+    return (start.to(end.dtype) != end).any(2).any(1)
 
 
-@dataclass(frozen=True)
-class CircuitStudy:
-    """Everything page 03 shows and judges."""
-
-    stored: Mapping[int, History]  # by number of heads: full-size trainings
-    live: History  # the page's own short training, other seeds
-
-    @property
-    def heads(self) -> tuple[int, ...]:
-        return tuple(sorted(self.stored))
-
-    def statistics(self, heads: int) -> HeadStatistics:
-        """Of the stored runs at their end, (R, H)."""
-        return head_statistics(self.stored[heads].final)
-
-    def start_statistics(self, heads: int) -> HeadStatistics:
-        """Of the stored runs before training, (R, H)."""
-        return head_statistics(self.stored[heads].circuits[:, 0])
-
-    def trapped(self, heads: int) -> torch.Tensor:
-        """(R,) bool."""
-        return self.stored[heads].final.trapped
-
-    @property
-    def pair(self) -> int:
-        """The first stored run of two heads that is not trapped."""
-        return int((~self.trapped(2)).to(torch.int).argmax())
-
-    def stored_near_live(self) -> Circuits:
-        """Circuits of the stored trainings with as many heads, at the record nearest to the live end in log(step)."""
-        history = self.stored[self.live.experiment.heads]
-        distance = (torch.as_tensor(history.steps).double().log1p() - math.log1p(self.live.experiment.steps)).abs()
-        return history.circuits[:, int(distance.argmin())]
-
-    def live_omega(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean |omega| of the strong heads of runs that are not trapped, live and stored at the nearest record."""
-        found = []
-        for circuits in (self.live.final, self.stored_near_live()):
-            numbers = head_statistics(circuits)
-            size = numbers.mean_over("omega", numbers.strong)
-            found.append(size[~circuits.trapped & ~size.isnan()])
-        return found[0], found[1]
+def circuit_study(experiment: Experiment, *, stored: dict[int, History] | None = None) -> SimpleNamespace:
+    """Train `experiment` and lay it beside the stored trainings, by number of heads; None: the full-size trainings of the package."""
+    stored = stored or {heads: full_runs.load(heads) for heads in full_runs.HEADS}
+    s = SimpleNamespace(stored=stored, heads=tuple(sorted(stored)), live=train(experiment))
+    s.ends = {heads: head_statistics(stored[heads].final) for heads in s.heads}  # (R, H)
+    # Before training every head counts.
+    s.starts = {heads: everyone(head_statistics(stored[heads].circuits[:, 0])) for heads in s.heads}
+    s.free = {heads: ~stored[heads].final.trapped for heads in s.heads}  # (R,) bool: not trapped
+    s.moved = {heads: moved_columns(stored[heads]) for heads in s.heads}
+    s.pair = int(s.free[2].to(torch.int).argmax())  # the first stored run of two heads that is not trapped
+    # Circuits of the stored trainings with as many heads, at the record nearest to the live end in log(step).
+    history = stored[experiment.heads]
+    distance = (torch.as_tensor(history.steps).double().log1p() - math.log1p(experiment.steps)).abs()
+    s.stored_near_live = history.circuits[:, int(distance.argmin())]
+    # Mean |omega| of the strong heads of runs that are not trapped, live and stored at that record.
+    s.live_omega = [_mean_omega(circuits) for circuits in (s.live.final, s.stored_near_live)]
+    return s
 
 
-def circuit_study(experiment: Experiment, *, stored: Mapping[int, History] | None = None) -> CircuitStudy:
-    """Train `experiment` and lay it beside the stored trainings.
-
-    Args:
-        experiment: the page's short training; 1, 2, 4 or 8 heads, whichever is stored.
-        stored: by number of heads; None: the full-size trainings of the package.
-
-    Raises ValueError for a number of heads without a stored training, before any work.
-    """
-    if stored is None:
-        stored = {heads: full_runs.load(heads) for heads in full_runs.HEADS}
-    if experiment.heads not in stored:
-        names = ", ".join(map(str, sorted(stored)))
-        raise ValueError(f"heads must be one of {names}, which have a stored training; got {experiment.heads}")
-    checks.whole_number("steps", experiment.steps, at_least=1)
-    return CircuitStudy(dict(stored), train(experiment))
+def _mean_omega(circuits):
+    numbers = head_statistics(circuits)
+    size = numbers.mean_over("omega", numbers.strong)
+    return size[~circuits.trapped & ~size.isnan()]

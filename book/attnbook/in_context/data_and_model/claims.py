@@ -1,12 +1,13 @@
 r"""Claims I14 and I17: the mean over regression vector and noise, and two heads with small scores.
 
-Each judge takes a `DataStudy` and a constant (1 is the claim, `wrong` its negative control). None is a theorem of the paper; derivations
-are in the theory chapter of Part III. What holds exactly, such as that two circuits are the whole head, is tested and no claim.
+None is a theorem of the paper; derivations are in the theory chapter of Part III. What holds exactly, such as that two circuits are the
+whole head, is tested and no claim.
 """
 
-from attnbook.in_context.data_and_model.study import LOUD, DataStudy
+from attnbook.in_context.data_and_model.study import LOUD, gain_of_halving
 from bookkit.claims import ClaimSet
-from bookkit.rules import Evidence, agrees, both, within
+from bookkit.rules import agrees, both, within
+from bookkit.worlds import exchange
 
 CLAIMS = ClaimSet("in_context")
 
@@ -17,21 +18,20 @@ CLAIMS = ClaimSet("in_context")
     for weights $c_i$ that do not depend on labels, the mean of $(\sum_ic_iy_i-\langle x_q,\beta\rangle)^2$ over $\beta$ and the label noise
     is $s_\beta^2(|X^\top c-x_q|^2+s_2|c|^2)$, $s_2=d\sigma^2$, for each prompt (judged at $\sigma={LOUD:g}$)
     wrong: σ² in place of s₂ = dσ²""",
-    wrong=0.0,
+    wrong=exchange("identity.formula", "identity.without d"),
     box="ic-linear-risk",
 )
-def conditional_mean(study: DataStudy, constant: float) -> Evidence:
-    sampled, formula, without_d = study.identity
-    return agrees(sampled / (formula if constant == 1 else without_d), 1.0)
+def conditional_mean(study):
+    return agrees(study.identity["sampled"] / study.identity["formula"], 1.0)
 
 
 @CLAIMS.claim(
     "I17",
-    wrong=0.0,
+    wrong=exchange("limit.pair_to_centred", "limit.pair_to_plain"),
     box="ic-small-heads",
     violation=lambda s: "" if s.law.length > 1 else "needs length > 1; one example, centred, is zero",
 )
-def linear_limit(study: DataStudy, constant: float) -> Evidence:
+def linear_limit(study):
     r"""two opposite heads with small scores compute a centred gradient step
     the predictions of heads $(\omega,\mu)$ and $(-\omega,-\mu)$ with $2\omega\mu=1$ differ from $\frac1L\sum_iy_i\langle x_i-\bar
     x,x_q\rangle$ by a term of order $\omega^2$ with a known constant. At the smallest ω of the page, in at least 95 % of batches of
@@ -39,10 +39,8 @@ def linear_limit(study: DataStudy, constant: float) -> Evidence:
     regime: two examples or more
     wrong: the step with x_i, not centred"""
     limit = study.limit
-    distance = limit.pair_to_centred[:, -1] if constant == 1 else limit.pair_to_plain[:, -1]
+    ratio = limit.pair_to_centred[:, -1] / (limit.omega[-1] ** 2 * limit.third_order)
     return both(
-        within(limit.gain_of_halving(centred=constant == 1), low=3.9, high=4.1, quantity="gain of halving ω"),
-        within(
-            distance / (limit.omega[-1] ** 2 * limit.third_order), low=0.98, high=1.02, quantity="distance / formula"
-        ),
+        within(gain_of_halving(limit.pair_to_centred), low=3.9, high=4.1, quantity="gain of halving ω"),
+        within(ratio, low=0.98, high=1.02, quantity="distance / formula"),
     )

@@ -1,276 +1,339 @@
-r"""The trainings beyond the authors' main setting: stored results, and the command that makes them again.
+r"""What III.7 measures: stacks, several tasks, covariates that are correlated or have a mean, noise, and the distance from Bayes.
 
-    python -m attnbook.in_context.deeper_and_wider.study [NAME ...] [-o FILE]
+Risks of trained models on laws without a closed form for them are measured against a neighbour that has one. A linear predictor close to
+the model has an exactly known risk; on common prompts the two errors nearly cancel, so
 
-| name | what is trained |
-|---|---|
-| `one layer`, `two layers`, `two tied layers`, `two layers, inclusive mask` | stacks with two heads a layer, on a small problem |
-| `anisotropic` | four heads, covariates with covariance rho^abs(i-j) |
-| `mean` | four heads, covariates with a mean |
-| `2 heads, two tasks`, `3 heads, two tasks`, `4 heads, two tasks` | the authors' two overlapping tasks |
+$$ \mathrm{risk}(\text{model}) = \mathrm{risk}(\text{linear}) + \mathbb E\big[(\hat y-t)^2-(\hat y_{\text{lin}}-t)^2\big] $$
 
-A stored training is used if every one of its settings is what is asked for, otherwise it is trained anew. The file is written whole
-after every training; what is in it already is not trained again.
+has a standard error many times smaller than the plain average. `t` is the target without noise. Everything is derived in the theory
+chapter of Part III, unless said.
 """
 
-import argparse
-import json
-import sys
-import zipfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any
+import itertools
+import math
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from attnbook.files import require_writable, write_arrays
-from attnbook.in_context.causal import LayerWeights
-from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
-from attnbook.in_context.deeper_and_wider.stack import StackWeights
-from attnbook.in_context.deeper_and_wider.training import DeepHistory, train_deep
-from attnbook.in_context.resumable import made_with
-from attnbook.stored import seal, sealed
-from attnlib import checks
-from attnlib.in_context.circuits import Circuits
-from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
-from bookkit.parser import answered
+from attnbook.in_context import closed_form
+from attnbook.in_context.deeper_and_wider.multi_task import (
+    MultiTaskLaw,
+    best_linear_maps,
+    centred_linear_answers,
+    linear_risks,
+    paired_heads,
+    separate_maps,
+    superposed_heads,
+)
+from attnbook.in_context.deeper_and_wider.stack import causal_attention, predict_stack, prompt_tokens, stack_of_circuits
+from attnbook.in_context.deeper_and_wider.training import DEPTH_NAMES, TASK_NAMES, Trained, WiderSetting, obtain, specs
+from attnbook.in_context.estimators import bayes_risk, kernel_weights
+from attnlib.attention import attention_weights
+from attnlib.in_context.circuits import circuits_of
+from attnlib.in_context.law import Prompts, RegressionLaw, toeplitz_covariance
+from attnlib.in_context.model import initial_weights
+from attnlib.in_context.risk import conditional_risk
 
-TABLE = Path(__file__).parent / "tables" / "wider.npz"
-TRAINING_SEED = 0  # of every training: the page's own seed is that of held-out prompts and of untrained starts
-DEPTH_NAMES = ("one layer", "two layers", "two tied layers", "two layers, inclusive mask")
-TASK_NAMES = ("2 heads, two tasks", "3 heads, two tasks", "4 heads, two tasks")
-
-
-@dataclass(frozen=True)
-class Spec:
-    """One training: everything that decides its numbers."""
-
-    name: str
-    experiment: Experiment
-    law: RegressionLaw | MultiTaskLaw
-    mask: str = "strict"
-    cooldown: float = 0.0
-
-    @property
-    def key(self) -> str:
-        """All settings as JSON: a stored training is the wanted one if and only if the keys are equal."""
-        settings = {"experiment": self.experiment.as_record(), "law": asdict(self.law)}
-        return json.dumps(settings | {"mask": self.mask, "cooldown": self.cooldown}, sort_keys=True)
+SCALES = (0.02, 0.05, 0.1, 0.2)
+_STARTS = 20  # of layers that are read without training
+_PART = 200  # prompts at a time
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A training of R runs, from the file or fresh: K records of every layer's circuits and of the loss."""
-
-    spec: Spec
-    steps: np.ndarray  # (K,)
-    loss: torch.Tensor  # (R, K)
-    loss_se: torch.Tensor  # (R, K)
-    key_query: torch.Tensor  # (R, K, layers, H, n, n), float64
-    output_value: torch.Tensor  # (R, K, layers, H, written, n)
-    final: torch.Tensor  # (R, outputs, written)
-    stored: bool
-
-    def stack(self) -> StackWeights:
-        """A stack with the circuits of the last record; tied layers are written out."""
-        M, V = self.key_query[:, -1], self.output_value[:, -1]
-        R, depth, H, n, _ = M.shape
-        eye = torch.eye(n, dtype=M.dtype).expand(R, H, n, n)
-        layers = tuple(LayerWeights(M[:, k] * n**0.5, eye, eye, V[:, k]) for k in range(depth))
-        return StackWeights(layers, self.final, depth, self.spec.mask)
-
-    def circuits(self, layer: int = 0) -> Circuits:
-        """(R, K, H, ...) of a model with one output: V is what the last map reads of it."""
-        return Circuits(
-            self.key_query[:, :, layer], (self.final[:, None, None] @ self.output_value[:, :, layer])[..., 0, :]
-        )
-
-    def maps(self) -> torch.Tensor:
-        """(R, K, N, d, d): G_k = sum over heads of V_hk M_h^T on the covariates, what heads of small scale compute for task k."""
-        d = self.spec.law.d
-        labels = self.output_value[:, :, 0, :, :, d:].diagonal(dim1=-2, dim2=-1)  # V_hk: label k into answer k
-        return torch.einsum("rchk,rchij->rckji", labels, self.key_query[:, :, 0, :, :d, :d])
+# --- risks of trained models -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class WiderSetting:
-    """The parameters of the page. Raises ValueError for arguments outside their range (checked by experiment and laws)."""
-
-    d: int = 5
-    length: int = 40
-    noise_std: float = 0.01
-    heads: int = 4  # of the models on other covariates; two heads are often trapped there
-    batch: int = 128
-    learning_rate: float = 1e-3
-    optimiser: str = "Adam"
-    steps: int = 12_000
-    seed: int = 0  # of held-out prompts and untrained starts; trainings have `TRAINING_SEED`
-    runs: int = 5
-    rho: float = 0.5
-    mean: float = 0.6  # every entry of m
-    depth_d: int = 3
-    depth_length: int = 24
-    depth_heads: int = 2
+def centred_linear_answer(gamma, prompts: Prompts, offset=0.0) -> torch.Tensor:
+    """(B,): x_q' Gamma sum_i (x_i - mean) y_i / L + offset * mean of the labels."""
+    G = torch.as_tensor(np.asarray(gamma, dtype=np.float64))
+    centred = prompts.x - prompts.x.mean(-2, keepdim=True)
+    moment = (centred * prompts.y.unsqueeze(-1)).mean(-2)
+    return ((prompts.query @ G) * moment).sum(-1) + offset * prompts.y.mean(-1)
 
 
-def specs(setting: WiderSetting = WiderSetting()) -> dict[str, Spec]:
-    """Every training of the study by name."""
-    s = setting
-    checks.whole_number("runs", s.runs, at_least=2, hint="one run has no standard error")
-    checks.whole_number("depth_d", s.depth_d, at_least=1)
-    common = {
-        "noise_std": s.noise_std, "learning_rate": s.learning_rate, "optimiser": s.optimiser, "steps": s.steps,
-        "seed": TRAINING_SEED, "runs": s.runs, "records": 28,
-    }  # fmt: skip
-    small = Experiment(d=s.depth_d, length=s.depth_length, heads=s.depth_heads, batch=max(1, s.batch // 2), **common)
-    stacks = (
-        (small, "strict"),
-        (small.replace(layers=2), "strict"),
-        (small.replace(layers=2, weight_tying=True), "strict"),
-        (small.replace(layers=2), "inclusive"),
-    )
-    found = [
-        Spec(name, experiment, small.law, mask, 0.25)
-        for name, (experiment, mask) in zip(DEPTH_NAMES, stacks, strict=True)
-    ]
-    full = Experiment(d=s.d, length=s.length, heads=s.heads, batch=s.batch, **common)
-    laws = {
-        "anisotropic": RegressionLaw(s.d, s.length, s.noise_std, covariance=toeplitz_covariance(s.d, s.rho)),
-        "mean": RegressionLaw(s.d, s.length, s.noise_std, mean=(s.mean,) * s.d),
-    }
-    found += [Spec(name, full, law, cooldown=0.25) for name, law in laws.items()]
-    tasks = MultiTaskLaw(noise_std=s.noise_std)
-    for name in TASK_NAMES:
-        wide = Experiment(d=tasks.d, length=tasks.length, outputs=2, heads=int(name[0]), batch=s.batch, **common)
-        found.append(Spec(name, wide, tasks, cooldown=0.25))
-    return {spec.name: spec for spec in found}
+def risk_beside_linear(stack, law, maps, *, offset=0.0, prompts=20_000, seed=0):
+    """Risk and its standard error, (R,) for one task and (R, N) for N, beside the centred linear predictor with `maps`.
 
-
-@checks.checked
-def obtain(spec: Spec, *, progress: bool = False, table: Path = TABLE) -> Trained:
-    """The training of a spec, from the table if it is there, otherwise now: float32, minutes at full size, announced on stderr."""
-    stored = _read(table).get(spec.name)
-    if stored is not None and stored["key"] == spec.key:
-        return _trained(spec, stored, stored=True)
-    lacks = "of these settings" if table.exists() else "at all, as the file is missing"
-    print(
-        f"{table.name} holds no training {spec.name!r} {lacks}: it is trained now, {spec.experiment.steps} steps, minutes at full "
-        f"size. `python -m attnbook.in_context.deeper_and_wider.study {spec.name}` stores that of the page's settings",
-        file=sys.stderr,
-    )
-    return _trained(
-        spec, _arrays(train_deep(spec.experiment, spec.law, **_options(spec), progress=progress)), stored=False
-    )
-
-
-def replay(trained: Trained, steps: int) -> tuple[float, int]:
-    """Train the first recorded steps up to `steps` again: largest difference of any circuit entry, and the step compared.
-
-    Rounding in float32 is amplified by training, so the agreement is close and not exact.
+    Args:
+        stack: R runs of a model.
+        law: single task, `maps` (d, d); or several, `maps` (N, d, d).
+        offset: a, what the linear predictor adds of the labels' mean (single task).
+        prompts: held-out prompts of the stream (seed, "test", 0), common to all runs.
     """
-    e = trained.spec.experiment
-    count = int((trained.steps <= steps).sum()) - 1
-    last = int(trained.steps[count])
-    if last == 0:
-        return 0.0, 0
-    short = e.replace(steps=last, records=2)
-    cooldown = trained.spec.cooldown if last == e.steps else 0.0  # it ends with the whole training
-    again = train_deep(short, trained.spec.law, mask=trained.spec.mask, cooldown=cooldown, compiled=False)
-    gaps = [
-        (getattr(layer, name)[:, -1] - getattr(trained, name)[:, count, k]).abs().max().item()
-        for k, layer in enumerate(again.layers)
-        for name in ("key_query", "output_value")
-    ]
-    return max(gaps), last
-
-
-def _options(spec: Spec) -> dict[str, Any]:
-    return {"mask": spec.mask, "cooldown": spec.cooldown}
-
-
-def _arrays(history: DeepHistory) -> dict[str, Any]:
-    return {
-        "steps": history.steps,
-        "loss": history.loss.numpy(),
-        "loss_se": history.loss_se.numpy(),
-        "key_query": torch.stack([layer.key_query for layer in history.layers], 2).numpy().astype(np.float32),
-        "output_value": torch.stack([layer.output_value for layer in history.layers], 2).numpy().astype(np.float32),
-        "final": history.stack.final.numpy(),
-    }
-
-
-_FIELDS = ("steps", "loss", "loss_se", "key_query", "output_value", "final")
-
-
-def _trained(spec: Spec, arrays: dict[str, Any], *, stored: bool) -> Trained:
-    steps, *tensors = (arrays[name] for name in _FIELDS)
-    return Trained(spec, steps, *(torch.as_tensor(array).double() for array in tensors), stored)
-
-
-def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """Every stored training by name; empty without a file. Raises ValueError for a file that is damaged or something else."""
-    if not path.exists():
-        return {}
-    return _read_file(sealed(path), path.stat().st_mtime_ns)
-
-
-@cache
-def _read_file(path: Path, _: int) -> dict[str, dict[str, Any]]:
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        names = json.loads(str(arrays["trainings"]))
-        return {
-            name: {field: arrays[f"{name}/{field}"] for field in _FIELDS} | {"key": str(arrays[f"{name}/key"])}
-            for name in names
-        }
-    except (OSError, KeyError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"table {path.name!r} must be a file of python -m attnbook.in_context.deeper_and_wider.study; got {type(error).__name__}: "
-            "remove it and make it again"
-        ) from None
-
-
-def _write(path: Path, trainings: dict[str, dict[str, Any]]) -> None:
-    arrays = {f"{name}/{field}": np.asarray(value) for name, one in trainings.items() for field, value in one.items()}
-    arrays |= {"trainings": np.array(json.dumps(list(trainings))), "made_with": np.array(json.dumps(made_with()))}
-    write_arrays(path, compressed=True, **arrays)
-    seal(path)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command: train what the file lacks, in the page's setting."""
-    known = specs()
-    parser = argparse.ArgumentParser(
-        prog="python -m attnbook.in_context.deeper_and_wider.study", description="Train and store."
+    several = isinstance(law, MultiTaskLaw)
+    exact = (
+        linear_risks(law, maps)
+        if several
+        else float(closed_form.preconditioned_gd_risk(law, maps, centred=True, offset=offset))
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="trainings: " + ", ".join(known) + " (default: all)")
-    parser.add_argument("-o", "--output", type=Path, default=TABLE, metavar="FILE", help="the table (an .npz file)")
-    options = parser.parse_args(arguments)
-    for name in options.names:
-        if name not in known:
-            parser.error(f"NAME must be one of {', '.join(known)}; got {name!r}")
-    try:
-        require_writable(options.output)
-        trainings = dict(_read(options.output))
-    except ValueError as error:
-        parser.error(str(error))
-    torch.set_num_threads(1)  # two threads are slower than one on matrices of this size
-    for name in options.names or known:
-        spec = known[name]
-        if name in trainings and trainings[name]["key"] == spec.key:
-            print(f"{name}: stored already")
-            continue
-        print(f"{name}: {spec.experiment.steps} steps")
-        history = train_deep(spec.experiment, spec.law, **_options(spec), progress=True)
-        trainings[name] = _arrays(history) | {"key": spec.key}
-        _write(options.output, {known_name: trainings[known_name] for known_name in known if known_name in trainings})
-    return 0
+
+    def difference(part):
+        if several:
+            target, linear = part.target, centred_linear_answers(maps, part)
+        else:
+            target, linear = part.clean_target.unsqueeze(-1), centred_linear_answer(maps, part, offset).unsqueeze(-1)
+        return (predict_stack(stack, part) - target).square() - (linear - target).square()
+
+    mean, error = _averages(difference, law, prompts, seed)
+    return (torch.as_tensor(exact) + mean, error) if several else (exact + mean[:, 0], error[:, 0])
 
 
-if __name__ == "__main__":
-    raise SystemExit(answered("study", main))
+def plain_risk(stack, law: RegressionLaw, *, prompts=20_000, seed=0):
+    """Risk (R,) and its standard error without a neighbour, for models that are near no linear predictor."""
+    mean, error = _averages(
+        lambda part: (predict_stack(stack, part) - part.clean_target.unsqueeze(-1)).square(), law, prompts, seed
+    )
+    return mean[:, 0], error[:, 0]
+
+
+def _averages(value, law, prompts, seed):
+    """Mean and standard error over prompts of value(part) (R, prompts of the part, N)."""
+    drawn = law.draw(prompts, seed)
+    with torch.no_grad():
+        values = torch.cat([value(drawn.part(k, k + _PART)) for k in range(0, prompts, _PART)], dim=1)
+    return values.mean(1), values.std(1) / math.sqrt(prompts)
+
+
+# --- one causal layer ------------------------------------------------------------------------------------------------------
+
+
+def authors_attention(scores: torch.Tensor) -> torch.Tensor:
+    """Weights (..., T, T) as the authors' causal layer has them: a softmax over all tokens, a mask of -10^9, another softmax.
+
+    Row 0 has every key masked, so that all its entries are equal: it looks at everything, the future included. Source: authors' code.
+    """
+    T = scores.shape[-1]
+    allowed = torch.ones(T, T, dtype=torch.bool).tril(-1)
+    return attention_weights(attention_weights(scores).masked_fill(~allowed, -1e9))
+
+
+def causal_finding(law: RegressionLaw, heads, *, runs=5, seed=0) -> SimpleNamespace:
+    """R models at their random start, read "once" (one softmax) and "twice", as the authors' layer reads them. By these names
+
+    - spread: (R, 2) least and largest L p at the query;
+    - leak: (R,) largest change of any weight of a token when the last three tokens of every prompt change (all but the first, if they
+      are fewer);
+    - unevenness: (R, 2) largest sum |p - 1/L| at the query: random start, scores 100 times as large.
+    """
+    circuits = circuits_of(initial_weights(law.d, heads, seed=seed, runs=runs)).key_query
+    tokens = prompt_tokens(law.draw(20, seed))
+    moved = tokens.clone()
+    first = max(1, tokens.shape[-2] - 3)
+    moved[:, first:] += 1.0
+    # (R, B, H, T, T), row = the token that looks
+    scores, others = (torch.einsum("bsi,rhij,btj->rbhts", z, circuits, z) for z in (tokens, moved))
+    found = SimpleNamespace(spread={}, leak={}, unevenness={})
+    for name, rule in (("once", causal_attention), ("twice", authors_attention)):
+        before, after = rule(scores), rule(others)
+        last = law.length * before[..., -1, :-1].flatten(1)
+        found.spread[name] = torch.stack([last.amin(1), last.amax(1)], 1)
+        # What the earlier tokens give to the later ones, and what changes among the earlier ones.
+        change = (after - before)[..., :first, :first].abs().flatten(1).amax(1)
+        given = before[..., :first, first:].abs().flatten(1).amax(1)
+        found.leak[name] = torch.maximum(change, given)
+        far = [(rule(scale * scores)[..., -1, :-1] - 1 / law.length).abs().sum(-1) for scale in (1, 100)]
+        found.unevenness[name] = torch.stack([part.flatten(1).amax(1) for part in far], 1)
+    return found
+
+
+# --- several tasks ---------------------------------------------------------------------------------------------------------
+
+
+def task_finding(trained: Trained, prompts, seed) -> SimpleNamespace:
+    """R trainings of H heads on N tasks. Risks are means over tasks, as in the authors' loss; `best`: of H heads of small scale."""
+    law, heads = trained.spec.law, trained.spec.experiment.heads
+    maps, risks = best_linear_maps(law, heads)
+    risk, error = risk_beside_linear(trained.stack(), law, maps, prompts=prompts, seed=seed)
+    # The mean of the errors is a bound: tasks are correlated.
+    return SimpleNamespace(
+        trained=trained, heads=heads, maps=maps, best=float(risks.mean()), risk=risk.mean(1), risk_se=error.mean(1)
+    )
+
+
+def superposition_cost(law: MultiTaskLaw, *, prompts=6000, seed=0) -> dict[str, torch.Tensor]:
+    """Mean risk over tasks of constructed heads minus that of the separate steps: (len(SCALES), 2), value and standard error.
+
+    "pairs": 2N heads, two for each task; "superposed": N + 1 heads. The same prompts for all, each with both signs of its query, which
+    cancels the first order in the scale prompt by prompt.
+    """
+    drawn, maps = law.draw(prompts, seed), separate_maps(law)
+    both = drawn, replace(drawn, query=-drawn.query, target=-drawn.target)
+    linear = [(centred_linear_answers(maps, part) - part.target).square() for part in both]
+    found = {}
+    for name, build in (("pairs", paired_heads), ("superposed", superposed_heads)):
+        rows = []
+        for scale in SCALES:
+            stack = stack_of_circuits(*build(law, scale))
+            errors = [(predict_stack(stack, part)[0] - part.target).square() for part in both]
+            excess = sum((mine - other).mean(1) for mine, other in zip(errors, linear, strict=True)) / 2
+            rows.append(torch.stack([excess.mean(), excess.std() / prompts**0.5]))
+        found[name] = torch.stack(rows)
+    return found
+
+
+# --- other covariates ------------------------------------------------------------------------------------------------------
+
+
+def map_finding(trained: Trained, prompts, seed) -> SimpleNamespace:
+    """R trainings on covariates N(m, Sigma), at their end, beside the best small-scale heads and the best steps."""
+    law, circuits = trained.spec.law, trained.circuits()[:, -1]
+    s = SimpleNamespace(trained=trained)
+    s.gamma, offset, best = closed_form.best_centred_heads(law)  # best map (d, d), best a, their risk
+    s.offset, s.best = float(offset), float(best)
+    s.risk, s.risk_se = risk_beside_linear(trained.stack(), law, s.gamma, offset=s.offset, prompts=prompts, seed=seed)
+    plain, centred = (closed_form.best_preconditioner(law, centred=each) for each in (False, True))
+    s.scalar_step = float(closed_form.gd_optimal_risk(law))  # of the best gradient step with one number for a step
+    s.preconditioned = float(closed_form.preconditioned_gd_risk(law, plain))  # with a matrix, not centred
+    s.centred = float(closed_form.preconditioned_gd_risk(law, centred, centred=True))  # centred, no offset
+    s.mu, s.found_offset = circuits.mu, circuits.mu.sum(-1)  # (R, H), (R,)
+    s.found_map = trained.maps()[:, -1, 0]  # (R, d, d): sum over heads of mu_h M_h^T
+    # Along the eigenvectors of Sigma, ascending: Sigma's eigenvalues (d,), Gamma's diagonal (d,) and the trained map's (R, d).
+    s.values, vectors = np.linalg.eigh(law.covariance_matrix.numpy())
+    turn = torch.as_tensor(vectors)
+    s.along = torch.einsum("ij,rik,kj->rj", turn, s.found_map, turn)
+    s.gamma_along = np.einsum("ij,ik,kj->j", vectors, s.gamma, vectors)
+    s.shape = torch.as_tensor(s.gamma_along)  # of what the map should be, up to a factor
+    # (R, H): |cosine| between each head's M_h and Gamma, in the Frobenius product
+    blocks, target = circuits.covariate_block, torch.as_tensor(s.gamma)
+    norms = blocks.square().sum((-2, -1)).sqrt() * target.norm()
+    s.cosines = (blocks * target).sum((-2, -1)).abs() / norms
+    return s
+
+
+def heads_over_matrix(s: WiderSetting) -> SimpleNamespace:
+    """Closed forms for covariates whose mean has all entries `s.mean`, then 1: risk over that of the best plain step with a matrix, (2,).
+
+    heads: best small heads; centred: best centred step, without an offset.
+    """
+    heads, centred = [], []
+    for entry in (s.mean, 1.0):
+        law = RegressionLaw(s.d, s.length, s.noise_std, mean=(entry,) * s.d)
+        matrix = closed_form.preconditioned_gd_risk(law, closed_form.best_preconditioner(law))
+        step = closed_form.best_preconditioner(law, centred=True)
+        heads.append(float(closed_form.best_centred_heads(law)[2] / matrix))
+        centred.append(float(closed_form.preconditioned_gd_risk(law, step, centred=True) / matrix))
+    heads, centred = (torch.tensor(ratios, dtype=torch.float64) for ratios in (heads, centred))
+    return SimpleNamespace(heads=heads, centred=centred)
+
+
+def scale_finding(law: RegressionLaw, *, seed=0) -> SimpleNamespace:
+    """What a pair of finite scale adds to the centred step that it tends to, over omega^2, covariates N(m, Sigma).
+
+    Heads +-omega N, +-1/(2 omega): conditional risks minus those of the step with the same matrix, on the same prompts. Measured
+    (batches,): `short`, the best matrix times 0.3, and `best`; kappa for both: `predicted`, and `isotropic`, for N(0, I) and the best
+    step there.
+    """
+    plain = RegressionLaw(law.d, law.length, law.noise_std, law.convention)
+    omega, s = 0.02, SimpleNamespace(predicted=[], isotropic=[])
+    for name, factor in (("short", 0.3), ("best", 1.0)):
+        N = factor * closed_form.best_preconditioner(law, centred=True)
+        values = []
+        for run in range(40):
+            drawn = law.draw(2500, seed, run=run)
+            scores = torch.einsum("bld,de,be->bl", drawn.x, torch.as_tensor(N), drawn.query)
+            pair = (torch.softmax(omega * scores, -1) - torch.softmax(-omega * scores, -1)) / (2 * omega)
+            step = (scores - scores.mean(-1, keepdim=True)) / law.length
+            values.append((conditional_risk(pair, drawn, law) - conditional_risk(step, drawn, law)).mean() / omega**2)
+        setattr(s, name, torch.stack(values))
+        s.predicted.append(float(closed_form.opposite_pair_curvature(law, 1.0, matrix=N)))
+        G = factor * closed_form.best_preconditioner(plain, centred=True)
+        s.isotropic.append(float(closed_form.opposite_pair_curvature(plain, 1.0, matrix=G)))
+    return s
+
+
+# --- noise and the Bayes factor --------------------------------------------------------------------------------------------
+
+
+def bayes_factor(law: RegressionLaw, sigma2, *, omega=0.1, prompts=4000, seed=0) -> SimpleNamespace:
+    """The pair (omega, -omega) with the best effective step of the centred gradient, and ridge, at every noise: risks (K,).
+
+    Regression vector and label noise are integrated by hand, and the pair is measured beside the centred step, whose risk is known.
+    `factor`: risk of the pair over the Bayes risk. Risks are without the target's noise; covariates are N(0, I).
+    """
+    drawn = law.draw(prompts, seed)
+    rows = []
+    for value in sigma2:
+        noisy = replace(law, noise_std=float(value) ** 0.5)
+        eta = float(closed_form.debiased_gd_optimal_step(noisy))
+        mu = eta / (2 * omega)
+        pair = conditional_risk(kernel_weights(drawn, [omega, -omega], [mu, -mu]), drawn, noisy)
+        # A pair of vanishing omega is the centred step; the difference has a small variance.
+        faint = conditional_risk(kernel_weights(drawn, [1e-4, -1e-4], [5e3 * eta, -5e3 * eta]), drawn, noisy)
+        step = float(closed_form.debiased_gd_optimal_risk(noisy))
+        ideal, gap = bayes_risk(drawn.x, noisy), pair - faint
+        rows.append([step + gap.mean(), gap.std() / prompts**0.5, ideal.mean(), ideal.std() / prompts**0.5])
+    s = SimpleNamespace(law=law, sigma2=np.asarray(sigma2, dtype=np.float64), prompts=prompts)
+    s.pair, s.pair_se, s.bayes, s.bayes_se = torch.tensor(rows, dtype=torch.float64).T
+    s.factor = s.pair / s.bayes
+    # the two taken as independent
+    s.factor_se = s.factor * ((s.pair_se / s.pair) ** 2 + (s.bayes_se / s.bayes) ** 2).sqrt()
+    return s
+
+
+def load_finding(d, loads, sigma2, *, draws=400, seed=0) -> SimpleNamespace:
+    """Ridge at every pair of load d / L and noise, sampled on `draws` sets of examples; the query is integrated by hand. All (C,).
+
+    bayes: in units of s_beta^2; bounds: B(L + 1) and B(L - 1), shifted: B(L + 2) and B(L); factor: exact risk of the best centred step
+    over `bayes`; limit: its limit at this load; many: its limit for many examples, 1 + 1 / sigma^2.
+    """
+    rows, bounds, shifted = [], [], []
+    for number, (load, noise) in enumerate(itertools.product(loads, sigma2)):
+        law = RegressionLaw(d, max(1, round(d / load)), noise**0.5)
+        risks = torch.cat([bayes_risk(law.draw(draws // 10, seed, run=10 * number + k).x, law) for k in range(10)])
+        bounds.append(closed_form.bayes_risk_bounds(law))
+        shifted.append(closed_form.bayes_risk_bounds(law, length=law.length + 1))
+        limit = closed_form.bayes_factor_proportional(d / law.length, noise)
+        mean, error = risks.mean().item(), risks.std().item() / len(risks) ** 0.5
+        factor = closed_form.debiased_gd_optimal_risk(law) / mean
+        rows.append([law.length, noise, mean, error, factor, limit, 1 + 1 / noise])
+    s = SimpleNamespace(d=d, draws=draws)
+    s.length, s.sigma2, s.bayes, s.bayes_se, s.factor, s.limit, s.many = torch.tensor(rows, dtype=torch.float64).T
+    s.bounds, s.shifted = (torch.tensor(each, dtype=torch.float64).T for each in (bounds, shifted))
+    return s
+
+
+# --- everything ------------------------------------------------------------------------------------------------------------
+
+
+def _depth_finding(trained: Trained, prompts, seed) -> SimpleNamespace:
+    """One layer is near a centred step; a stack is near nothing whose risk is known."""
+    law, how = trained.spec.law, {"prompts": prompts, "seed": seed}
+    if trained.spec.experiment.layers > 1:
+        risk, error = plain_risk(trained.stack(), law, **how)
+    else:
+        gamma = closed_form.best_preconditioner(law, centred=True)
+        risk, error = risk_beside_linear(trained.stack(), law, gamma, **how)
+    return SimpleNamespace(trained=trained, risk=risk, risk_se=error)
+
+
+def wider_study(setting: WiderSetting, *, prompts=6000, progress=False) -> SimpleNamespace:
+    """Collect: trainings from the table where they are there, everything else measured now on `prompts` held-out prompts."""
+    s, seed, wanted = setting, {"seed": setting.seed}, specs(setting)
+    law, tasks = RegressionLaw(s.d, s.length, s.noise_std), MultiTaskLaw(noise_std=s.noise_std)
+    other = RegressionLaw(s.d, 10, s.noise_std, covariance=toeplitz_covariance(s.d, s.rho), mean=(s.mean,) * s.d)
+
+    def found(finding, *names):
+        return [finding(obtain(wanted[name], progress=progress), prompts, s.seed) for name in names]
+
+    anisotropic, mean = found(map_finding, "anisotropic", "mean")
+    return SimpleNamespace(
+        setting=s,
+        anisotropic=anisotropic,
+        mean=mean,
+        over_matrix=heads_over_matrix(s),
+        scale=scale_finding(other, **seed),
+        noise=bayes_factor(RegressionLaw(s.d, 5 * s.d, 0.0, "repository"), np.geomspace(1e-4, 30, 12), **seed),
+        # d = 100, L = 500, sigma^2 = 3: near the proportional limit
+        large=bayes_factor(RegressionLaw(100, 500, 0.0, "repository"), [3.0], omega=0.02, prompts=60, **seed),
+        page_noise=bayes_factor(law, [s.noise_std**2], **seed),
+        small_loads=load_finding(6, (0.2, 1.0, 3.0), (0.1, 1.0), draws=20_000, **seed),
+        loads=load_finding(60, (0.2, 1.0, 2.0), (0.1, 1.0), **seed),
+        causal=causal_finding(law, s.heads, runs=_STARTS, **seed),
+        depth=dict(zip(DEPTH_NAMES, found(_depth_finding, *DEPTH_NAMES), strict=True)),
+        tasks={one.heads: one for one in found(task_finding, *TASK_NAMES)},
+        task_law=tasks,
+        task_separate=float(linear_risks(tasks, separate_maps(tasks)).mean()),
+        superposed=superposed_heads(tasks, 0.1),  # circuits of N + 1 heads
+        superposition=superposition_cost(tasks, prompts=prompts, **seed),  # at SCALES
+    )

@@ -1,4 +1,4 @@
-r"""What the page on training measures: held-out risks along a training, the start, the pace, optimisers, resuming, published prints.
+r"""What III.2 measures: held-out risks along a training, the start, the pace, optimisers, resuming, published prints.
 
 *Held out* means: the recorded circuits, judged on prompts of a stream that no training uses, with everything integrated by hand that
 can be (`risk`). No number here is the loss of a single batch, except where the noise of a single batch is the subject.
@@ -6,19 +6,18 @@ can be (`risk`). No number here is the loss of a single batch, except where the 
 
 import math
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from attnbook.in_context import full_runs
 from attnbook.in_context.checkpoints import read_checkpoint, write_checkpoint
-from attnbook.in_context.heads_study import average_circuits, sharp_risk, untrapped
+from attnbook.in_context.ends import ACTIVE, LATE, average_circuits, sharp_risk, untrapped
+from attnbook.in_context.published import PUBLISHED_STEPS
 from attnbook.in_context.resumable import train_resumable
-from attnbook.in_context.trap_study import TrapRuns, stored_table
-from attnlib import checks
+from attnbook.in_context.trap_study import stored_table
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
 from attnlib.in_context.experiment import OPTIMISERS, Experiment
 from attnlib.in_context.law import RegressionLaw
@@ -26,17 +25,15 @@ from attnlib.in_context.model import initial_weights
 from attnlib.in_context.risk import risk_of
 from attnlib.in_context.training import History, train
 
-_LATE = 5  # records over which the end is averaged
+MATCHED = 150  # step at which signs are compared
 
 
 # --- reading a history -------------------------------------------------------------------------------------------------------
 
 
-def thinned(history: History, every: int) -> tuple[np.ndarray, Circuits]:
+def thinned(history: History, every) -> tuple[np.ndarray, Circuits]:
     """Every `every`-th record and the last: steps (K',) and circuits (R, K', ...)."""
-    kept = sorted(
-        {*range(0, len(history.steps), checks.whole_number("every", every, at_least=1)), len(history.steps) - 1}
-    )
+    kept = sorted({*range(0, len(history.steps), every), len(history.steps) - 1})
     return history.steps[kept], history.circuits[:, kept]
 
 
@@ -59,20 +56,16 @@ def first_below(steps: np.ndarray, values: torch.Tensor, level: float) -> torch.
     return found
 
 
-def mean_late_loss(history: History, records: int = _LATE) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean training loss (R,) over the steps of the last windows, and its standard error (R,)."""
+def mean_late_loss(history: History, records=LATE) -> torch.Tensor:
+    """Mean training loss (R,) over the steps of the last windows."""
     counts = torch.from_numpy(np.diff(history.steps)[-records:].astype(float))
-    share = counts / counts.sum()
-    mean = (history.loss[:, -records:] * share).sum(-1)
-    return mean, ((history.loss_se[:, -records:] * share).square().sum(-1)).sqrt()
+    return (history.loss[:, -records:] * (counts / counts.sum())).sum(-1)
 
 
-def batch_losses(
-    circuits: Circuits, law: RegressionLaw, batch: int, count: int, *, seed: int = 0, run: int = 0
-) -> torch.Tensor:
+def batch_losses(circuits: Circuits, law: RegressionLaw, batch, count, *, seed=0, run=0) -> torch.Tensor:
     """(..., count): what `count` validations on one batch each say of the same circuits. Batch k is stream (seed, "test", run + k)."""
     losses = []
-    for number in range(run, run + checks.whole_number("count", count, at_least=1)):
+    for number in range(run, run + count):
         prompts = law.draw(batch, seed, run=number)
         losses.append((predict(circuits, prompts) - prompts.target).square().mean(-1))
     return torch.stack(losses, -1)
@@ -81,17 +74,7 @@ def batch_losses(
 # --- the start -------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class LinearStart:
-    """Two numbers per head under the linearised equations of a start, by runs (R, K, H), and each head's own growth rate (R, H)."""
-
-    steps: np.ndarray
-    omega: torch.Tensor
-    mu: torch.Tensor
-    rate: torch.Tensor  # per step
-
-
-def linear_start(experiment: Experiment, steps: np.ndarray) -> LinearStart:
+def linear_start(e: Experiment, steps: np.ndarray) -> SimpleNamespace:
     r"""SGD near a start: the two numbers of every head, to first order. No fitted number.
 
     A step on $W_Q$, $W_K$ moves $\omega_h$ by $a_h\,\mu_h$, one on $W_V$, $W_O$ moves $\mu_h$ by $b_h(d\,\omega_h-\sum_k\kappa_{hk}\mu_k)$,
@@ -104,13 +87,9 @@ def linear_start(experiment: Experiment, steps: np.ndarray) -> LinearStart:
     them write their own square, $|\beta|^2\,r_h\cdot x_q$ per unit of $\mu_h$, which costs. Alone and without $\kappa$ a head grows like
     $e^{\sqrt{d\,a_hb_h}\,t}$, along the direction in which $\omega_h$ and $\mu_h$ have one sign. All other entries stay as they are drawn;
     what couples them to these, off-diagonal entries of $W^\top W$, has mean zero over starts and is left out. Source: derived here.
-    Raises ValueError for another optimiser than SGD.
+
+    Returns `omega` and `mu` (R, K, H) at the steps.
     """
-    e = experiment
-    if e.optimiser != "SGD":
-        raise ValueError(
-            f"optimiser must be 'SGD'; got {e.optimiser!r}: the steps of the others are not linear in the gradient"
-        )
     weights = initial_weights(e.d, e.heads, e.start, seed=e.seed, runs=e.runs, first_run=e.first_run)
     rates = np.broadcast_to(np.asarray(e.learning_rate, dtype=float), (e.runs,))
     pace = 2 * torch.tensor(rates.copy())[:, None] * e.law.beta_std**2 * (e.length - 1) / e.length
@@ -127,159 +106,132 @@ def linear_start(experiment: Experiment, steps: np.ndarray) -> LinearStart:
     lower = torch.cat([b[..., None] * coupling[0], -b[..., None] * coupling[1]], -1)
     matrix = torch.cat([upper, lower], -2)  # d/dt (omega, mu) = matrix (omega, mu)
     path = torch.stack([(torch.matrix_exp(matrix * float(t)) @ start[..., None])[..., 0] for t in steps], 1)
-    return LinearStart(np.asarray(steps), path[..., : e.heads], path[..., e.heads :], (e.d * a * b).sqrt())
+    omega, mu = path[..., : e.heads], path[..., e.heads :]
+    return SimpleNamespace(steps=steps, omega=omega, mu=mu)
 
 
 # --- interrupting and going on -----------------------------------------------------------------------------------------------
 
 
-def interrupt_after(pieces: int) -> Callable[[int], None]:
-    """For `train(..., watch=)`: interrupts as the keyboard does, before piece of work number `pieces` + 1."""
-    left = iter(range(checks.whole_number("pieces", pieces, at_least=0)))
+def interrupt_after(pieces):
+    """For `train_resumable(..., watch=)`: interrupts as the keyboard does, before piece of work number `pieces` + 1."""
+    left = iter(range(pieces))
 
-    def watch(done: int) -> None:
+    def watch(done):
         if next(left, None) is None:
             raise KeyboardInterrupt
 
     return watch
 
 
-@dataclass(frozen=True)
-class Resumed:
-    """The same training twice: at one go, and interrupted after some records and taken up again."""
-
-    whole: History
-    resumed: History
-    forgetful: History  # resumed with Adam's averages set to zero, as from a file of the weights alone
-    interrupted_at: int  # step
-
-    def numbers(self, history: History) -> torch.Tensor:
-        """Everything a training leaves behind as one vector, float64: final state, records, losses."""
-        parts = [
-            *history.state.values(),
-            history.circuits.key_query,
-            history.circuits.output_value,
-            history.loss[:, 1:],
-        ]
-        return torch.cat([torch.as_tensor(part).double().flatten() for part in parts])
-
-    def differing(self, history: History | None = None) -> int:
-        """How many of these numbers differ from those of the training at one go. 0: no bit differs."""
-        return int((self.numbers(self.whole) != self.numbers(history or self.resumed)).sum())
+def everything(history: History) -> torch.Tensor:
+    """What a training leaves behind as one vector, float64: final state, records, losses."""
+    circuits = history.circuits
+    parts = [*history.state.values(), circuits.key_query, circuits.output_value, history.loss[:, 1:]]
+    return torch.cat([torch.as_tensor(part).double().flatten() for part in parts])
 
 
-def resume_study(experiment: Experiment, pieces: int) -> Resumed:
-    """Train at one go; train with an interruption and resume from the checkpoint that it left. Needs safetensors."""
-    whole = train(experiment)
+def resume_study(experiment: Experiment, pieces) -> SimpleNamespace:
+    """The same training at one go, and interrupted after some pieces of work and taken up again. Needs safetensors.
+
+    `resumed` goes on from the checkpoint that the interruption left, `forgetful` from one with Adam's averages set to zero, as a file of
+    the weights alone would have; `differing`: how many of the numbers that they leave behind (`everything`) differ from those of the
+    training at one go, by name. 0: no bit differs.
+    """
+    s = SimpleNamespace(whole=train(experiment))
     with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / f"{name}.safetensors" for name in ("run", "forgetful")]
+        paths = {name: Path(folder) / f"{name}.safetensors" for name in ("resumed", "forgetful")}
         try:
-            train_resumable(experiment, paths[0], watch=interrupt_after(pieces))
+            train_resumable(experiment, paths["resumed"], watch=interrupt_after(pieces))
         except KeyboardInterrupt:
             pass
-        tensors, settings = read_checkpoint(paths[0])
+        tensors, settings = read_checkpoint(paths["resumed"])
         forgotten = {name: np.zeros_like(value) for name, value in tensors.items() if name.endswith("_moment")}
-        write_checkpoint(paths[1], tensors | forgotten, settings)
-        resumed, forgetful = (train_resumable(experiment, path) for path in paths)
-    return Resumed(whole, resumed, forgetful, settings["step"])
+        write_checkpoint(paths["forgetful"], tensors | forgotten, settings)
+        ends = {name: train_resumable(experiment, path) for name, path in paths.items()}
+    s.interrupted_at = settings["step"]
+    s.differing = {name: int((everything(s.whole) != everything(end)).sum()) for name, end in ends.items()}
+    return s
 
 
 # --- everything the page and its claims look at --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Watched:
-    """A training with the held-out risk of some of its records."""
-
-    history: History
-    steps: np.ndarray  # (K',)
-    risk: torch.Tensor  # (R, K')
-    risk_se: torch.Tensor  # (R, K'), of the prompts, which all records share
-
-    @property
-    def final_risk(self) -> torch.Tensor:
-        return self.risk[:, -1]
-
-
-def watch(history: History, *, every: int = 1, prompts: int = 1000, seed: int = 0) -> Watched:
-    """Held-out risk of every `every`-th record, on `prompts` prompts that all records and runs share."""
+def watch(history: History, *, every=1, prompts=1000, seed=0) -> SimpleNamespace:
+    """Held-out risk (R, K') of every `every`-th record, on `prompts` prompts that all records and runs share."""
     steps, circuits = thinned(history, every)
     parts = []  # a few models at a time: little memory
     for first in range(0, history.experiment.runs, 4):
         some = circuits[first : first + 4, : len(steps)]
-        parts.append(risk_of(some, history.experiment.law, prompts=prompts, seed=seed))
-    return Watched(history, steps, *(torch.cat(values) for values in zip(*parts, strict=True)))
+        parts.append(risk_of(some, history.experiment.law, prompts=prompts, seed=seed)[0])
+    return SimpleNamespace(history=history, steps=steps, risk=torch.cat(parts))
 
 
-@dataclass(frozen=True)
-class Late:
-    """The end of long trainings over K records: U runs whose heads cancel. Risks of all on the same draws."""
-
-    loss: torch.Tensor  # (U,): mean training loss over the last windows
-    loss_se: torch.Tensor
-    risk: torch.Tensor  # (U,): mean risk of the last records
-    average_risk: torch.Tensor  # (U,): risk of their average circuits
-    draws_se: torch.Tensor  # (U,): standard error of the latter; the draws are shared by all runs
-    records: int  # K
-
-    @property
-    def jitter(self) -> torch.Tensor:
-        """(U,): what the circuits' jitter costs, K/(K-1) (risk - average_risk): an average of K still carries 1/K of it."""
-        return self.records / (self.records - 1) * (self.risk - self.average_risk)
-
-    @property
-    def floor(self) -> torch.Tensor:
-        """(U,): risk without jitter."""
-        return self.risk - self.jitter
+def cost_of_jitter(risk, average_risk, records):
+    """What the jitter of K records costs, K/(K-1) (risk - average_risk): an average of K circuits still carries 1/K of it."""
+    return records / (records - 1) * (risk - average_risk)
 
 
-def late(history: History, *, prompts: int = 2000, seed: int = 0, records: int = _LATE) -> Late:
-    """The last `records` records of the runs that are not trapped."""
+def late(history: History, *, prompts=2000, seed=0, records=LATE) -> SimpleNamespace:
+    """The last records of the U runs that are not trapped, (U,) each; risks of all on the same draws.
+
+    loss: mean training loss over the last windows; jitter: what the circuits' jitter costs; floor: the mean risk without it.
+    """
     kept = untrapped(history)
     circuits, average = history.circuits[kept, -records:], average_circuits(history, records)[kept]
     joined = Circuits(
         torch.cat([circuits.key_query, average.key_query[:, None]], 1),
         torch.cat([circuits.output_value, average.output_value[:, None]], 1),
     )
-    risk, error = sharp_risk(joined, history.experiment.law, prompts=prompts, seed=seed)
-    loss, loss_se = mean_late_loss(history, records)
-    return Late(loss[kept], loss_se[kept], risk[:, :-1].mean(1), risk[:, -1], error[:, -1], records)
+    risk, _ = sharp_risk(joined, history.experiment.law, prompts=prompts, seed=seed)
+    mean, loss = risk[:, :-1].mean(1), mean_late_loss(history, records)[kept]
+    jitter = cost_of_jitter(mean, risk[:, -1], records)
+    return SimpleNamespace(loss=loss, jitter=jitter, floor=mean - jitter)
 
 
-@dataclass(frozen=True)
-class TrainingStudy:
-    """Everything the page on training and its claims look at."""
-
-    live: Watched
-    optimisers: dict[str, Watched]  # by name, from the same starts on the same data
-    sgd_start: LinearStart  # of the SGD training
-    full: dict[int, Watched]  # the stored trainings of one and of two heads, on prompts that are the same at every seed
-    # (count,): one-batch validations of the first untrapped end of the stored two-head trainings
-    validations: torch.Tensor
-    resumed: Resumed
-    starts: TrapRuns  # two heads, hundreds of starts, each with its own data
-    late: Late  # the stored two-head trainings at their end
-
-    @property
-    def law(self) -> RegressionLaw:
-        return self.live.history.experiment.law
+def _signs(starts, histories):
+    """Share of heads of each run whose two numbers have one sign: of hundreds of starts, and at the end of the stored trainings."""
+    matched = torch.from_numpy(starts.omega * starts.mu > 0).double()  # (R, K, H)
+    ends = [history.final for history in histories]
+    faint = [((end.omega * end.mu > 0) | (end.mu.abs() < ACTIVE)).double().mean(-1) for end in ends]
+    start, early = (matched[:, starts.at(step)].mean(-1) for step in (0, MATCHED))
+    return SimpleNamespace(start=start, early=early, end=torch.cat(faint))
 
 
-def training_study(experiment: Experiment) -> TrainingStudy:
-    """Train and collect; the other optimisers repeat the experiment. Raises ValueError for anything but an `Experiment`."""
-    if not isinstance(experiment, Experiment):
-        raise ValueError(f"experiment must be an Experiment; got {type(experiment).__name__}")
+def _pace(seen):
+    """Of runs whose heads cancel: the step at which the risk reaches 0.69 (U,), and mean |omega| (U, K) at the recorded steps (K,)."""
+    history, kept = seen.history, untrapped(seen.history)
+    reached = first_below(seen.steps, seen.risk[kept], 0.69)
+    return SimpleNamespace(reached=reached, steps=history.steps, size=history.omega.abs().mean(-1)[kept])
+
+
+def _losses(history):
+    """Runs whose heads cancel: their mean loss at the published steps after the start (10,), and the noise of one batch's loss.
+
+    The latter is a standard deviation at the end, from the last window of every run.
+    """
+    kept, count = untrapped(history), history.steps[-1] - history.steps[-2]
+    at = [history.at(int(step)) for step in PUBLISHED_STEPS[1:]]
+    return history.loss[kept].mean(0)[at], (history.loss_se[kept, -1] * math.sqrt(count)).mean()
+
+
+def training_study(experiment: Experiment) -> SimpleNamespace:
+    """Train and collect; the other optimisers repeat the experiment, from the same starts on the same data."""
     seed, e = experiment.seed, experiment.replace(weight_decay=None)  # each optimiser's own default
     full = {heads: full_runs.load(heads) for heads in (1, 2)}
     trained = {name: train(e.replace(optimiser=name)) for name in dict.fromkeys((e.optimiser, *OPTIMISERS))}
     watched = {name: watch(history, seed=seed) for name, history in trained.items()}
-    live, two = watched[e.optimiser], full[2]
-    first = live.history.steps[live.history.steps <= max(1, e.steps // 12)]
-    return TrainingStudy(
-        live, {name: watched[name] for name in OPTIMISERS}, linear_start(e.replace(optimiser="SGD"), first),
-        {heads: watch(history, every=2) for heads, history in full.items()},
-        batch_losses(average_circuits(two)[int(untrapped(two).int().argmax())], two.experiment.law, two.experiment.batch,
-                     400, seed=seed, run=1),
-        resume_study(e.replace(runs=1, steps=min(e.steps, 3000), records=20), 11),
-        stored_table().by_heads[2], late(two, seed=seed),
-    )  # fmt: skip
+    s = SimpleNamespace(law=e.law, live=watched[e.optimiser], optimisers={name: watched[name] for name in OPTIMISERS})
+    steps = s.live.history.steps
+    s.sgd_start = linear_start(e.replace(optimiser="SGD"), steps[steps <= max(1, e.steps // 12)])
+    # The stored trainings of one and of two heads, on prompts that are the same at every seed.
+    s.full = {heads: watch(history, every=2) for heads, history in full.items()}
+    two = full[2]
+    first = average_circuits(two)[int(untrapped(two).int().argmax())]
+    s.validations = batch_losses(first, two.experiment.law, two.experiment.batch, 400, seed=seed, run=1)
+    s.resumed = resume_study(e.replace(runs=1, steps=min(e.steps, 3000), records=20), 11)
+    s.starts = stored_table().by_heads[2]  # hundreds of starts, each with its own data
+    s.late = late(two, seed=seed)
+    s.signs, s.pace = _signs(s.starts, full.values()), _pace(s.full[2])
+    s.losses, s.noise = zip(*map(_losses, full.values()), strict=True)  # of one head and of two
+    return s

@@ -1,18 +1,17 @@
-r"""What the claims about two numbers per head look at: one function that searches, trains and collects."""
+r"""What III.5 measures: the reduction of the risk, its optima and valley, trainings of two heads, and the price of jitter."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
-from attnbook.in_context.approximate import Flow, gradient_flow
+from attnbook.in_context import approximate
+from attnbook.in_context.closed_form import debiased_gd_optimal_step, gd_optimal_step
 from attnbook.in_context.full_runs import experiment as full_experiment
 from attnbook.in_context.full_runs import load, load_rates
-from attnbook.in_context.optimum import Optimum, Valley, one_head_optimum, pair_optimum, pair_valley
+from attnbook.in_context.optimum import Optimum, one_head_optimum, pair_optimum, pair_valley
 from attnbook.in_context.reduced import mean_and_error, reduced_risk, reduced_risk_per_batch
-from attnlib import checks
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
@@ -20,6 +19,7 @@ from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History, train
 from attnlib.randomness import stream
 
+LAST = 3  # records that are averaged at the end: about half of the training
 FLAT_TO = 0.14  # |omega| of the trained pairs at d = 5, in units of sqrt(5/d) elsewhere
 _DENSE_RUNS = 1000  # streams of dense prompts begin here: the reduced prompts of batch k come from (seed, role, k)
 _DENSE_PROMPTS = 1250  # per batch
@@ -33,82 +33,7 @@ _SETTINGS = (
 )
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """Risk of P models in two ways, once per batch of prompts."""
-
-    omega: torch.Tensor  # (P, H)
-    mu: torch.Tensor  # (P, H)
-    dense: torch.Tensor  # (batches, P): squared error of the model on prompts with labels
-    reduced: torch.Tensor  # (batches, P)
-    wrong: torch.Tensor  # (batches, P): the reduction with the part of the orthogonal part a quarter too large
-
-
-@dataclass(frozen=True)
-class EndPoints:
-    """R trainings of two heads at one learning rate."""
-
-    learning_rate: float
-    history: History
-    opposite: torch.Tensor  # (R,) bool: heads of opposite signs at the end; the others are in the same-sign trap
-    risk: torch.Tensor  # (R,): exact risk of the two numbers per head at the end
-    loss: torch.Tensor  # (R,): mean training loss since the last record but one
-    floor: torch.Tensor  # (R,): that loss minus the exact risk of the two numbers, averaged over the last records
-
-    @property
-    def size(self) -> torch.Tensor:
-        """(R, K): mean |omega| of the heads at each record."""
-        return self.history.omega.abs().mean(-1)
-
-    @property
-    def final_size(self) -> torch.Tensor:
-        """(untrapped runs,): mean |omega| over the heads and the last records."""
-        return self.size[self.opposite][:, -LAST:].mean(1)
-
-    @property
-    def final_step(self) -> torch.Tensor:
-        """(untrapped runs,): effective step, mean over the last records."""
-        return self.history.effective_step[self.opposite][:, -LAST:].mean(1)
-
-    @property
-    def jitter(self) -> torch.Tensor:
-        """(untrapped runs,): how far an entry of the covariate block beside the diagonal moves between late records (rms)."""
-        late = self.history.circuits[self.opposite, -LAST - 1 :].covariate_block.double()
-        beside = ~torch.eye(late.shape[-1], dtype=torch.bool)
-        return late[..., beside].var(1).mean((1, 2)).sqrt()
-
-    @property
-    def price(self) -> torch.Tensor:
-        """(untrapped runs,): `jitter_price` of that jitter at the final |mu|."""
-        mu = self.history.mu[self.opposite, -1].abs().mean(-1)
-        return mu**2 * self.jitter**2 * jitter_price(self.history.experiment.law)
-
-
-LAST = 3  # records that are averaged at the end: about half of the training
-
-
-@dataclass(frozen=True)
-class TwoNumbersStudy:
-    """Everything the claims look at."""
-
-    law: RegressionLaw
-    reduction: Reduction
-    one: Optimum
-    one_again: tuple[Optimum, ...]  # other seeds, fewer prompts
-    pair: Optimum
-    valley: Valley
-    gain: torch.Tensor  # (batches,): risk of debiased gradient descent minus that of the best pair
-    # (batches,): (risk - risk_debiased) / omega^2 at the narrow end of the valley, step L/(L+d+s2)
-    narrow: torch.Tensor
-    pair_risk: torch.Tensor  # (batches,): exact risk of the best pair
-    one_head: History  # R trainings of a single head
-    ends: tuple[EndPoints, ...]  # by falling learning rate
-    cost: torch.Tensor  # (batches,): risk of a pair at FLAT_TO, with its best mu, over that of the best pair, less 1
-    jitter: torch.Tensor  # (draws,): price of noise on a pair at half of FLAT_TO, see `jitter_cost`
-    flow: Flow  # of the approximate loss, from faint opposite heads
-
-
-def as_text(values: torch.Tensor, digits: int = 3) -> str:
+def as_text(values, digits=3) -> str:
     """Mean +- standard error of (runs,); the one number there is, or n/a."""
     if len(values) < 2:
         return f"{values.mean().item():.{digits}f}" if len(values) else "n/a"
@@ -116,9 +41,7 @@ def as_text(values: torch.Tensor, digits: int = 3) -> str:
     return f"{mean.item():.{digits}f} +- {error.item():.{digits}f}"
 
 
-def dense_risk_per_batch(
-    omega: torch.Tensor, mu: torch.Tensor, law: RegressionLaw, *, prompts: int, batches: int = _BATCHES, seed: int = 0
-) -> torch.Tensor:
+def dense_risk_per_batch(omega, mu, law: RegressionLaw, *, prompts, batches=_BATCHES, seed=0) -> torch.Tensor:
     """Squared error of the model with circuits (omega I, mu e_last) on dense prompts with label noise: (batches, P)."""
     circuits = two_number_circuits(omega, mu, law.d)
     values = []
@@ -128,21 +51,25 @@ def dense_risk_per_batch(
     return torch.stack(values)
 
 
-def reduction_check(law: RegressionLaw, *, prompts: int = _DENSE_PROMPTS, seed: int = 0) -> Reduction:
-    """Four models in two ways; omega in units of sqrt(5/d). `prompts` dense ones per batch, for each of 40 batches."""
+def reduction_check(law: RegressionLaw, *, prompts=_DENSE_PROMPTS, seed=0) -> SimpleNamespace:
+    """Risk of P models with `omega` and `mu` (P, H) in two ways, once per batch of prompts, (batches, P) each.
+
+    dense: squared error of the model on prompts with labels, `prompts` of them in each of 40 batches; reduced; wrong: the reduction with
+    the part that is orthogonal to the query twice as large. omega is in units of sqrt(5/d).
+    """
     scale = math.sqrt(5 / law.d)
     omega, mu = (torch.tensor(part, dtype=torch.float64) for part in zip(*_SETTINGS, strict=True))
     omega, mu = omega * scale, mu / scale
-    # (d - 1 + s2) times 1.25 is what a law with more noise has.
-    noise = 1.25 * (law.d - 1 + law.noise_variance) - (law.d - 1)
+    # (d - 1 + s2) times 2 is what a law with more noise has.
+    noise = 2 * (law.d - 1 + law.noise_variance) - (law.d - 1)
     other = RegressionLaw(law.d, law.length, math.sqrt(noise / law.d), law.convention)
     draws = {"prompts": 10_000, "batches": _BATCHES, "seed": seed}
-    return Reduction(
-        omega,
-        mu,
-        dense_risk_per_batch(omega, mu, law, prompts=prompts, seed=seed),
-        reduced_risk_per_batch(omega, mu, law, **draws),
-        reduced_risk_per_batch(omega, mu, other, **draws),
+    return SimpleNamespace(
+        omega=omega,
+        mu=mu,
+        dense=dense_risk_per_batch(omega, mu, law, prompts=prompts, seed=seed),
+        reduced=reduced_risk_per_batch(omega, mu, law, **draws),
+        wrong=reduced_risk_per_batch(omega, mu, other, **draws),
     )
 
 
@@ -156,7 +83,7 @@ def jitter_price(law: RegressionLaw) -> float:
     return 2 * law.beta_std**2 * d**2 * (length - 1) * (length + d + law.noise_variance) / length**2
 
 
-def jitter_cost(law: RegressionLaw, omega: float, mu: float, *, size: float, seed: int = 0) -> torch.Tensor:
+def jitter_cost(law: RegressionLaw, omega, mu, *, size, seed=0) -> torch.Tensor:
     r"""Measured: added risk over mu^2 tau^2 for 120 draws of such noise, tau = `size`, each on its own prompts: (120,).
 
     Noise and its negative act on the same prompts, so that what is linear in it cancels; and the difference of the two blocks, which is
@@ -187,7 +114,7 @@ def stored_sizes(law: RegressionLaw) -> dict[float, tuple[torch.Tensor, torch.Te
 
     Empty if `law` is not theirs.
     """
-    found: dict[float, tuple[torch.Tensor, torch.Tensor]] = {}
+    found = {}
     if law != full_experiment(2).law:
         return found
     for history in (load_rates(), load(2)):
@@ -199,9 +126,7 @@ def stored_sizes(law: RegressionLaw) -> dict[float, tuple[torch.Tensor, torch.Te
     return dict(sorted(found.items(), reverse=True))
 
 
-def optimum_scan(
-    dimensions: Sequence[int], ratios: Sequence[int], *, noise_std: float, prompts: int = 3000, seed: int = 0
-) -> dict[int, list[Optimum]]:
+def optimum_scan(dimensions, ratios, *, noise_std, prompts=3000, seed=0) -> dict[int, list[Optimum]]:
     """Best single head at every d and length = ratio * d, by d."""
     return {
         d: [one_head_optimum(RegressionLaw(d, ratio * d, noise_std), prompts=prompts, seed=seed) for ratio in ratios]
@@ -209,68 +134,89 @@ def optimum_scan(
     }
 
 
-def end_points(experiment: Experiment) -> EndPoints:
-    """Train two heads and look at where they end."""
-    history = train(experiment)
-    omega, mu = history.omega, history.mu
-    opposite = history.final.cancels
-    seen, _ = reduced_risk(omega[:, -LAST:], mu[:, -LAST:], experiment.law, prompts=4000, seed=experiment.seed)
-    floor = (history.loss[:, -LAST:] - seen).mean(1) - experiment.law.target_noise_std**2
-    return EndPoints(float(experiment.learning_rate), history, opposite, seen[:, -1], history.loss[:, -1], floor)
+def end_points(experiment: Experiment) -> SimpleNamespace:
+    """Train R times two heads and look at where they end; U of the runs are untrapped.
+
+    opposite: (R,) bool, heads of opposite signs at the end, the others are in the same-sign trap; size: (R, K), mean |omega| of the heads
+    at each record; floor: (R,), mean loss minus the exact risk of the two numbers, averaged over the last records. Of the untrapped runs:
+    final_size and final_step, mean |omega| and effective step over the last records; jitter, how far an entry of the covariate block
+    beside the diagonal moves between late records (rms); price, `jitter_price` of that jitter at the final |mu|. (U,) each.
+    """
+    s = SimpleNamespace(learning_rate=float(experiment.learning_rate), history=train(experiment))
+    history, law = s.history, experiment.law
+    s.opposite, s.size = history.final.cancels, history.omega.abs().mean(-1)
+    late = history.omega[:, -LAST:], history.mu[:, -LAST:]
+    seen, _ = reduced_risk(*late, law, prompts=4000, seed=experiment.seed)
+    s.floor = (history.loss[:, -LAST:] - seen).mean(1) - law.target_noise_std**2
+    s.final_size = s.size[s.opposite][:, -LAST:].mean(1)
+    s.final_step = history.effective_step[s.opposite][:, -LAST:].mean(1)
+    blocks = history.circuits[s.opposite, -LAST - 1 :].covariate_block.double()
+    beside = ~torch.eye(law.d, dtype=torch.bool)
+    s.jitter = blocks[..., beside].var(1).mean((1, 2)).sqrt()
+    s.price = history.mu[s.opposite, -1].abs().mean(-1) ** 2 * s.jitter**2 * jitter_price(law)
+    return s
 
 
 def two_numbers_study(
     law: RegressionLaw,
     *,
-    prompts: int = 40_000,
-    learning_rates: Sequence[float] = (0.01, 0.003, 0.001),
-    optimiser: str = "Adam",
-    batch: int = 128,
-    steps: int = 20_000,
-    runs: int = 10,
-    seed: int = 0,
-) -> TwoNumbersStudy:
+    prompts=40_000,
+    learning_rates=(0.01, 0.003, 0.001),
+    optimiser="Adam",
+    batch=128,
+    steps=20_000,
+    runs=10,
+    seed=0,
+) -> SimpleNamespace:
     """Search, train and collect.
 
     Args:
         law: isotropic, length >= 2.
         prompts: reduced prompts behind each search.
-        learning_rates: of the trainings of two heads, falling; the last one is also that of the single head.
+        learning_rates: of the trainings of two heads, two or more, falling; the last one is also that of the single head.
         steps, runs, batch, optimiser: of every training. Pairs start as faint opposite heads, so
             that few end in the same-sign trap; with SGD, which does not leave such a start, at random.
-
-    Raises ValueError for a bad argument before any work.
     """
-    rates = tuple(checks.positive_number("learning_rates", rate) for rate in learning_rates)
-    if len(rates) < 2 or list(rates) != sorted(rates, reverse=True):
-        raise ValueError(f"learning_rates must be two or more falling numbers; got {list(learning_rates)}")
-    checks.whole_number("runs", runs, at_least=2)
-    checks.whole_number("length", law.length, at_least=2, hint="with one example a pair always predicts zero")
     base = Experiment(
         d=law.d, length=law.length, noise_std=law.noise_std, convention=law.convention, optimiser=optimiser,
         batch=batch, steps=steps, runs=runs, records=40, seed=seed, start="random" if optimiser == "SGD" else "oppo_small_id",
     )  # fmt: skip
-    reduction = reduction_check(law, seed=seed)
-    one, pair = (search(law, prompts=prompts, seed=seed) for search in (one_head_optimum, pair_optimum))
-    again = tuple(one_head_optimum(law, prompts=max(prompts // 5, 400), seed=seed + s) for s in range(1, 7))
+    s = SimpleNamespace(law=law, stored=stored_runs(law), stored_sizes=stored_sizes(law))
+    s.reduction = reduction_check(law, seed=seed)
+    s.one, s.pair = (search(law, prompts=prompts, seed=seed) for search in (one_head_optimum, pair_optimum))
+    # The single head again, with other seeds and fewer prompts, and that of the approximate loss.
+    s.one_again = [one_head_optimum(law, prompts=max(prompts // 5, 400), seed=seed + k) for k in range(1, 7)]
+    s.approximate_one = approximate.one_head_optimum(law)
     omegas = np.concatenate((np.geomspace(0.008, FLAT_TO, 16), np.geomspace(FLAT_TO, 0.6, 10)[1:]))
-    valley = pair_valley(law, math.sqrt(5 / law.d) * omegas, prompts=prompts // 2, seed=seed)
+    s.valley = pair_valley(law, math.sqrt(5 / law.d) * omegas, prompts=prompts // 2, seed=seed)
+    # Risks per batch, (batches,): of the best pair, and of one at the narrow end of the valley with the step L/(L+d+s2).
     step = law.length / (law.length + law.d + law.noise_variance)
-    small, place = 0.1 * pair.omega, FLAT_TO * math.sqrt(5 / law.d)
-    there = int((valley.omega - place).abs().argmin())
+    small, place = 0.1 * s.pair.omega, FLAT_TO * math.sqrt(5 / law.d)
     signs = torch.tensor([1.0, -1.0], dtype=torch.float64)
-    models = torch.tensor([pair.omega, small]), torch.tensor([pair.mu, step / (2 * small)])
-    risks = reduced_risk_per_batch(*(part[:, None] * signs for part in models), law, prompts=prompts, seed=seed)
-    apart = torch.tensor([pair.omega, place]), torch.tensor([pair.mu, valley.mu[there]])
-    # Few prompts carry the difference: more of them.
-    ends = reduced_risk_per_batch(*(part[:, None] * signs for part in apart), law, prompts=4 * prompts, seed=seed)
+
+    def risks(omega, mu, prompts):
+        models = torch.tensor(omega)[:, None] * signs, torch.tensor(mu)[:, None] * signs
+        return reduced_risk_per_batch(*models, law, prompts=prompts, seed=seed).T
+
+    s.pair_risk, narrow = risks([s.pair.omega, small], [s.pair.mu, step / (2 * small)], prompts)
     debiased = law.d * (1 - step * (law.length - 1) / law.length) * law.beta_std**2
-    return TwoNumbersStudy(
-        law, reduction, one, again, pair, valley,
-        gain=debiased - risks[:, 0], narrow=(risks[:, 1] - debiased) / small**2, pair_risk=risks[:, 0],
-        cost=(ends[:, 1] - ends[:, 0]) / ends[:, 0].mean(),
-        one_head=train(base.replace(heads=1, start="random", learning_rate=rates[-1])),
-        ends=tuple(end_points(base.replace(heads=2, learning_rate=rate)) for rate in rates),
-        jitter=jitter_cost(law, place / 2, step / place, size=0.02 * place, seed=seed),
-        flow=gradient_flow(law, 0.02 * signs[None], 0.02 * signs[None], np.geomspace(0.1, 1e6, 225), tolerance=1e-6),
-    )  # fmt: skip
+    s.gain = debiased - s.pair_risk  # over debiased gradient descent
+    s.narrow = (narrow - debiased) / small**2
+    # Risk of a pair at FLAT_TO, with its best mu, over that of the best pair, less 1. Few prompts carry the difference: more of them.
+    there = int((s.valley.omega - place).abs().argmin())
+    best, apart = risks([s.pair.omega, place], [s.pair.mu, s.valley.mu[there]], 4 * prompts)
+    s.cost = (apart - best) / best.mean()
+    pair = [s.pair.omega, -s.pair.omega], [s.pair.mu, -s.pair.mu]
+    s.level = SimpleNamespace(  # of the approximate loss, and the best steps
+        risk=approximate.approximate_risk(law, *pair),
+        share=(law.d + law.noise_variance) / (law.d + 1 + law.noise_variance),
+        step=float(debiased_gd_optimal_step(law)),
+        plain_step=float(gd_optimal_step(law)),
+    )
+    s.one_head = train(base.replace(heads=1, start="random", learning_rate=learning_rates[-1]))
+    s.ends = [end_points(base.replace(heads=2, learning_rate=rate)) for rate in learning_rates]
+    s.jitter = jitter_cost(law, place / 2, step / place, size=0.02 * place, seed=seed)
+    # The flow on the approximate loss, from faint opposite heads.
+    faint = 0.02 * signs[None]
+    s.flow = approximate.gradient_flow(law, faint, faint, np.geomspace(0.1, 1e6, 225), tolerance=1e-6)
+    return s

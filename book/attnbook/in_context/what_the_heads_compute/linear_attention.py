@@ -2,7 +2,7 @@ r"""Linear attention, the same heads without the softmax: what they learn, and w
 
 $$ \hat y_{\mathrm{raw}} = \sum_hV_h\,ZZ^\top M_hz_q, \qquad \hat y_{1/L} = \tfrac1L\,\hat y_{\mathrm{raw}} $$
 
-At the length of training $L_0$ the two are one family of functions: weights of the first are those of the second over $L_0$ (`as_raw`).
+At the length of training $L_0$ the two are one family of functions: the circuits of the first have the $V$ of the second over $L_0$.
 The 1/L form at its best is one preconditioned step, $\tfrac1Lx_q^\top\Gamma\sum_iy_ix_i$ with
 $\Gamma=[(1+\tfrac1{L_0})\Sigma+\tfrac{\operatorname{tr}\Sigma+s_2}{L_0}I]^{-1}$; isotropic: $\eta^*=1/(1+(d+1+s_2)/L_0)$. At another length
 the raw sum acts with the step $\eta^*L/L_0$, the mean with $\eta^*$. Source: the comparison is the abstract's, the formulas are derived
@@ -14,14 +14,12 @@ import torch
 
 from attnbook.in_context.closed_form import preconditioned_gd_risk
 from attnbook.in_context.estimators import preconditioned_step
-from attnlib import checks
 from attnlib.in_context.circuits import Circuits
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.randomness import stream
 
 
-@checks.checked
-def predict_linear(circuits: Circuits, prompts: Prompts, *, normalised: bool) -> torch.Tensor:
+def predict_linear(circuits: Circuits, prompts: Prompts, *, normalised) -> torch.Tensor:
     r"""$\sum_hV_hZZ^\top M_hz_q$, over $L$ if `normalised`: (..., B). Leading axes of circuits and prompts broadcast.
 
     The query is not in Z, so that an empty similarity gives an empty answer.
@@ -46,15 +44,7 @@ def preconditioner_of(circuits: Circuits) -> torch.Tensor:
     return through_block + torch.einsum("...hi,...hj->...ij", circuits.label_row, circuits.output_rest)
 
 
-def as_raw(circuits: Circuits, length: int) -> Circuits:
-    """The raw heads that compute at `length` what the 1/L heads compute there: V over the length."""
-    checks.whole_number("length", length, at_least=1)
-    return Circuits(circuits.key_query, circuits.output_value / length)
-
-
-def linear_risks(
-    circuits: Circuits, law: RegressionLaw, length: int, *, prompts: int = 4000, seed: int = 0
-) -> torch.Tensor:
+def linear_risks(circuits: Circuits, law: RegressionLaw, length, *, prompts=4000, seed=0) -> torch.Tensor:
     """Risks at `length` of circuits (R, H, ...) of the 1/L form trained at the law's length, read as raw and as 1/L: (2, R).
 
     Closed form for the step that the circuits hold (`preconditioner_of`), plus the mean over prompts of the squared error of the whole
@@ -76,21 +66,15 @@ def linear_risks(
 _LEARNING_RATE = 0.03  # of Adam, at the first step
 
 
-def train_linear_attention(
-    law: RegressionLaw, *, steps: int = 500, batch: int = 128, runs: int = 5, seed: int = 0
-) -> Circuits:
+def train_linear_attention(law: RegressionLaw, *, steps=500, batch=128, runs=5, seed=0) -> Circuits:
     """Train one head of linear attention of the 1/L form: circuits (runs, 1, ...).
 
     Adam on M and V themselves, all their entries free but for the column of M without effect; squared error on fresh prompts of the law at
     every step; the learning rate falls linearly to 0, so that little is left of the noise of the last batches. Each run has its own prompts
     and its own start: a small step of the right sign in a random covariate block, zero in the label row and the rest of V. (From wholly
     random starts some runs stay for long where one of the two ways of `preconditioner_of` blocks the other.) For the raw form nothing else
-    is to be trained: dividing M, V and the learning rate by the root of L gives Adam the same path; see `as_raw`.
-
-    Raises ValueError for a bad argument before any work.
+    is to be trained: dividing M, V and the learning rate by the root of L gives Adam the same path.
     """
-    for name, value in (("steps", steps), ("batch", batch), ("runs", runs)):
-        checks.whole_number(name, value, at_least=1)
     n, d = law.d + 1, law.d
     free = [stream(seed, "start", run).uniform(-0.2, 0.2, (1, d * d + 1)) for run in range(runs)]
     free = torch.as_tensor(np.stack(free))

@@ -1,10 +1,11 @@
-"""Stacks of layers, their autograd trainer step by step against the reference loop, and several tasks: exact risks, N + 1 heads."""
+"""III.7: causal layers and stacks, their autograd trainer against the reference loop, several tasks: exact risks, N + 1 heads."""
+
+import math
 
 import numpy as np
 import pytest
 import torch
 
-from attnbook.in_context.causal import LayerWeights, causal_layer, layer_of_heads, prompt_tokens
 from attnbook.in_context.closed_form import debiased_gd_optimal_risk
 from attnbook.in_context.deeper_and_wider.multi_task import (
     MultiTaskLaw,
@@ -16,18 +17,21 @@ from attnbook.in_context.deeper_and_wider.multi_task import (
     superposed_heads,
 )
 from attnbook.in_context.deeper_and_wider.stack import (
+    LayerWeights,
+    causal_layer,
     initial_stack,
+    layer_of_heads,
     predict_stack,
+    prompt_tokens,
     run_stack,
-    stack_circuits,
     stack_of_circuits,
 )
 from attnbook.in_context.deeper_and_wider.training import starting_stack, train_deep, training_prompts
+from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.model import STARTS, attend, initial_weights
 from attnlib.in_context.training import TrainingDiverged, train
-from tests.bad_input import refusing
 
 STACK_LAW = RegressionLaw(d=3, length=7, noise_std=0.4)
 
@@ -35,6 +39,74 @@ STACK_LAW = RegressionLaw(d=3, length=7, noise_std=0.4)
 @pytest.fixture(scope="module")
 def prompts():
     return STACK_LAW.draw(11, 5)
+
+
+@pytest.fixture
+def layer():
+    """A layer that writes tokens, H = 2, n = 4, R = 3."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(3, 2, 4, 4)] * 4
+    return LayerWeights(*(torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes))
+
+
+def by_hand(layer, tokens, run, prompt, t, mask):
+    """Output of one token with loops and the four matrices as written."""
+    n = tokens.shape[-1]
+    allowed = range(t if mask == "strict" else t + 1)
+    total = torch.zeros(layer.output.shape[-2], dtype=torch.float64)
+    for h in range(layer.query.shape[1]):
+        q = layer.query[run, h] @ tokens[prompt, t]
+        exps = [math.exp(float(q @ (layer.key[run, h] @ tokens[prompt, s])) / math.sqrt(n)) for s in allowed]
+        for s, e in zip(allowed, exps, strict=True):
+            total += e / sum(exps) * (layer.output[run, h] @ (layer.value[run, h] @ tokens[prompt, s]))
+    return total
+
+
+@pytest.mark.parametrize("mask", ["strict", "inclusive"])
+def test_every_output_by_hand(layer, prompts, mask):
+    tokens = prompt_tokens(prompts)
+    outputs = causal_layer(layer, tokens, mask)
+    assert outputs.shape == (3, 11, 8, 4)
+    for run, prompt, t in [(0, 0, 0), (2, 10, 1), (1, 4, 5), (2, 7, 7)]:
+        torch.testing.assert_close(
+            outputs[run, prompt, t], by_hand(layer, tokens, run, prompt, t, mask), rtol=1e-12, atol=1e-13
+        )
+
+
+@pytest.mark.parametrize("mask", ["strict", "inclusive"])
+def test_the_future_changes_nothing(layer, prompts, mask):
+    tokens = prompt_tokens(prompts)
+    before = causal_layer(layer, tokens, mask)
+    for j in range(8):
+        changed = tokens.clone()
+        changed[:, j] += 3.0
+        after = causal_layer(layer, changed, mask)
+        assert torch.equal(before[:, :, :j], after[:, :, :j])
+        # With the strict mask token 0 looks at nobody, and token 1 at token 0 with weight 1, whatever it is itself.
+        assert torch.equal(before[:, :, j], after[:, :, j]) == (mask == "strict" and j <= 1)
+        if j < 7:
+            assert not torch.equal(before[:, :, j + 1 :], after[:, :, j + 1 :])
+
+
+@pytest.mark.parametrize("mask", ["strict", "inclusive"])
+def test_last_only_is_the_last_row(layer, prompts, mask):
+    tokens = prompt_tokens(prompts)
+    alone = causal_layer(layer, tokens, mask, last_only=True)
+    torch.testing.assert_close(alone, causal_layer(layer, tokens, mask)[:, :, -1:], rtol=1e-13, atol=1e-13)
+
+
+def test_merged_circuits_of_a_layer_are_those_of_the_heads():
+    weights = initial_weights(4, 3, seed=4, runs=2)
+    layer, merged = layer_of_heads(weights), circuits_of(weights)
+    torch.testing.assert_close(layer.key_query, merged.key_query)
+    torch.testing.assert_close(layer.output_value[:, :, 0], merged.output_value)
+
+
+def test_runs_may_have_their_own_prompts(layer):
+    tokens = torch.stack([prompt_tokens(STACK_LAW.draw(5, 0, run=run)) for run in range(3)])
+    together = causal_layer(layer, tokens)
+    alone = causal_layer(layer, tokens[1])
+    torch.testing.assert_close(together[1], alone[1])
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -67,29 +139,15 @@ def test_layers_start_differently_and_runs_do_not_depend_on_their_number():
         assert torch.equal(first[2:], second)
 
 
-def test_circuits_are_nested_by_layer_and_head():
+def test_circuits_are_listed_by_layer_and_head():
     stack = initial_stack(3, 2, 3, seed=6, runs=2)
-    found = stack_circuits(stack)
-    assert len(found) == 3
-    for k, layer in enumerate(found):
+    key_query, output_value = stack.circuits
+    for k, own in enumerate(stack.layers):
         for run in range(2):
             for h in range(2):
-                own = stack.layers[k]
                 M = own.key[run, h].T @ own.query[run, h] / 2  # sqrt(n) = 2
-                V = own.output[run, h] @ own.value[run, h]
-                torch.testing.assert_close(layer.key_query[run, h], M)
-                torch.testing.assert_close(layer.output_value[run, h], V)
-                torch.testing.assert_close(layer.read_out[run, h], stack.final[run] @ V)
-        pair = layer.circuits()
-        assert pair.omega.shape == pair.mu.shape == (2, 2)
-        torch.testing.assert_close(pair.mu, layer.read_out[:, :, 0, 3])
-        torch.testing.assert_close(pair.omega, layer.key_query[:, :, range(3), range(3)].mean(-1))
-
-
-def test_a_layer_out_of_range():
-    with pytest.raises(ValueError, match=r"number must be in 0 \.\.\. 1; got 2"):
-        initial_stack(3, 2, 2).layer(2)
-    assert isinstance(initial_stack(3, 2, 2).layer(1), LayerWeights)
+                torch.testing.assert_close(key_query[run, k, h], M)
+                torch.testing.assert_close(output_value[run, k, h], own.output[run, h] @ own.value[run, h])
 
 
 SMALL = Experiment(d=3, length=7, heads=2, batch=5, steps=50, records=6, runs=3, learning_rate=0.02, noise_std=0.3)
@@ -104,10 +162,10 @@ def test_one_layer_is_the_reference_trainer(optimiser, shared_data):
     mine = train_deep(experiment, dtype="float64")
     theirs = train(experiment, dtype="float64", implementation="reference")
     assert np.array_equal(mine.steps, theirs.steps)
-    torch.testing.assert_close(mine.layers[0].key_query, theirs.circuits.key_query, rtol=0, atol=1e-10)
-    torch.testing.assert_close(mine.layers[0].read_out[..., 0, :], theirs.circuits.output_value, rtol=0, atol=1e-10)
+    torch.testing.assert_close(mine.key_query[:, :, 0], theirs.circuits.key_query, rtol=0, atol=1e-10)
+    torch.testing.assert_close(mine.output_value[:, :, 0, :, 0], theirs.circuits.output_value, rtol=0, atol=1e-10)
     torch.testing.assert_close(mine.loss, theirs.loss, rtol=1e-10, atol=0, equal_nan=True)
-    assert (mine.layers[0].key_query[:, -1] - mine.layers[0].key_query[:, 0]).abs().max() > 1e-3
+    assert (mine.key_query[:, -1] - mine.key_query[:, 0]).abs().max() > 1e-3
 
 
 def _slope(stack, tokens, targets, index, direction, size=1e-6):
@@ -167,8 +225,8 @@ def test_other_covariates_reach_the_model():
 def test_cooldown_ends_with_small_steps():
     experiment = SMALL.replace(steps=64, records=7, optimiser="SGD")
     constant, cooled = (train_deep(experiment, dtype="float64", cooldown=share) for share in (0.0, 0.5))
-    assert torch.equal(constant.layers[0].key_query[:, :5], cooled.layers[0].key_query[:, :5])  # up to step 16
-    moves = [(h.layers[0].key_query[:, -1] - h.layers[0].key_query[:, -2]).norm() for h in (constant, cooled)]
+    assert torch.equal(constant.key_query[:, :5], cooled.key_query[:, :5])  # up to step 16
+    moves = [(h.key_query[:, -1] - h.key_query[:, -2]).norm() for h in (constant, cooled)]
     assert moves[1] < 0.75 * moves[0]
 
 
@@ -258,26 +316,3 @@ def test_heads_of_small_scale_are_the_linear_maps(heads):
     order = np.log10(gaps[0] / gaps[1])
     assert order == pytest.approx(2 if heads is paired_heads else 1, abs=0.1)
     assert M.shape[1] == (6 if heads is paired_heads else 4)
-
-
-test_bad_input = refusing(
-    (initial_stack, (3, 2, 2), {"layers": 0, "start": "zero", "mask": "both", "outputs": 0}),
-    (lambda: initial_stack(3, 3, start="oppo_small_id"), "heads must be even for start='oppo_small_id'; got 3"),
-    (lambda: initial_stack(3, 2, 1, weight_tying=True), "layers must be >= 2 with weight_tying=True; got 1"),
-    (train_deep, (SMALL,), {"experiment": 3, "dtype": "half", "cooldown": 1.5, "mask": "none"}),
-    (
-        lambda: train_deep(SMALL.replace(learning_rate=(0.1, 0.2, 0.3))),
-        "learning_rate must be one number for all runs here",
-    ),
-    (
-        lambda: train_deep(SMALL, RegressionLaw(d=4, length=7)),
-        "law must have the experiment's d = 3 and outputs = 1; got d = 4 and 1",
-    ),
-    (lambda: train_deep(SMALL, MultiTaskLaw(3, ((0,), (1,)))), "outputs = 1; got d = 3 and 2"),
-    (MultiTaskLaw, (), {"supports": [((0, 6),), (), ((1, 1),)], "length": 0, "noise_std": -1.0, "d": 0}),
-    (lambda: MultiTaskLaw(supports=((0, 6),)), r"supports must be one tuple of different numbers in 0 \.\.\. 5"),
-    (lambda: linear_risks(TASKS, np.zeros((2, 5, 5))), r"maps must have shape \(..., 3, 5, 5\); got \(2, 5, 5\)"),
-    (lambda: TASKS.from_normals(torch.zeros(4, 5)), "normals must have shape"),
-    (lambda: paired_heads(TASKS, 0.0), "scale must be a finite number > 0"),
-    (lambda: best_linear_maps(TASKS, 0), "heads must be a whole number >= 1"),
-)

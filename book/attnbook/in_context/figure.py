@@ -6,11 +6,8 @@ Functions draw and return; nothing is shown or saved here.
 """
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import torch
 
 from attnlib.in_context.circuits import Circuits
 from bookkit.figures import COLOURS, SHADES
@@ -22,22 +19,19 @@ _GUIDE = {"color": COLOURS["theory"], "linewidth": 0.9}
 _BAR = {"shrink": 0.85, "aspect": 16, "pad": 0.02}
 
 
-def colour_map() -> Any:
+def colour_map():
     """The book's blue below zero, white at zero, the book's orange above: all three can be told apart by colour-blind readers."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("circuits", _COLOURS)
 
 
-def symmetric_limit(*values: Any) -> float:
-    """Largest absolute value of all arrays, 1 if all are zero: colours run from minus to plus this number. Raises ValueError for nan."""
-    largest = max(float(np.abs(np.asarray(v, dtype=float)).max()) for v in values)
-    if not math.isfinite(largest):
-        raise ValueError("circuits must be finite numbers to be drawn; got nan or infinity: was the training finished?")
-    return largest or 1.0
+def symmetric_limit(values) -> float:
+    """Largest absolute value of an array, 1 if all are zero: colours run from minus to plus this number."""
+    return float(np.abs(np.asarray(values, dtype=float)).max()) or 1.0
 
 
-def draw_key_query(axes: Any, key_query: Any, limit: float) -> Any:
+def draw_key_query(axes, key_query, limit):
     """Heat map of one M (n, n): row = key, column = query. Lines behind the last covariate. Returns the image."""
     matrix = np.asarray(key_query, dtype=float)
     image = axes.imshow(matrix, cmap=colour_map(), vmin=-limit, vmax=limit, interpolation="nearest")
@@ -49,7 +43,7 @@ def draw_key_query(axes: Any, key_query: Any, limit: float) -> Any:
     return image
 
 
-def draw_output_value(axes: Any, output_value: Any, limit: float) -> Any:
+def draw_output_value(axes, output_value, limit):
     """One V (n,) as a column, line above the label. Returns the image."""
     column = np.asarray(output_value, dtype=float)[:, None]
     image = axes.imshow(column, cmap=colour_map(), vmin=-limit, vmax=limit, interpolation="nearest")
@@ -58,19 +52,15 @@ def draw_output_value(axes: Any, output_value: Any, limit: float) -> Any:
     return image
 
 
-def draw_heads(figure: Any, circuits: Circuits, *, columns: int = 2, titles: Sequence[str] | None = None) -> list[Any]:
+def draw_heads(figure, circuits: Circuits, *, columns=2) -> list:
     """Key-query map and output-value column of every head of circuits (H, n, n), side by side, with two shared colour bars.
 
-    titles: one for each head; default: its number, omega and mu. Returns the axes of the maps. Raises ValueError for circuits with
-    leading axes or a wrong number of titles.
+    Their titles are number, omega and mu. Returns the axes of the maps.
     """
-    M, V = _single(circuits)
+    M, V = circuits.key_query, circuits.output_value
     heads = len(M)
-    if titles is None:
-        numbers = zip(circuits.omega.tolist(), circuits.mu.tolist(), strict=True)
-        titles = [f"head {h}\n$\\omega={w:.2f}$\n$\\mu={m:.2f}$" for h, (w, m) in enumerate(numbers, 1)]
-    if len(titles) != heads:
-        raise ValueError(f"titles must be one for each of the {heads} heads; got {len(titles)}")
+    numbers = zip(circuits.omega.tolist(), circuits.mu.tolist(), strict=True)
+    titles = [f"head {h}\n$\\omega={w:.2f}$\n$\\mu={m:.2f}$" for h, (w, m) in enumerate(numbers, 1)]
     n, rows, columns = M.shape[-1], -(-heads // columns), min(columns, heads)
     grid = figure.subplots(rows, 2 * columns, squeeze=False, gridspec_kw={"width_ratios": [n, 1] * columns})
     limits = symmetric_limit(M), symmetric_limit(V)
@@ -95,23 +85,18 @@ def draw_heads(figure: Any, circuits: Circuits, *, columns: int = 2, titles: Seq
     return [image.axes for image in maps]
 
 
-def records_near(steps: Sequence[int], wanted: Sequence[int]) -> list[int]:
+def records_near(steps, wanted) -> list[int]:
     """Positions of the records nearest in log(1 + step) to the wanted steps, each once, in order."""
     known = np.log1p(np.asarray(steps, dtype=float))
     return sorted({int(np.abs(known - math.log1p(step)).argmin()) for step in wanted})
 
 
-def draw_evolution(figure: Any, circuits: Circuits, steps: Sequence[int]) -> list[list[Any]]:
+def draw_evolution(figure, circuits: Circuits, steps) -> list[list]:
     """Key-query maps of every head (rows) at several steps (columns), circuits (K, H, n, n), one shared colour bar.
 
     steps: the K recorded steps themselves, which are written above the columns: nothing is interpolated. Returns the axes, head by head.
-    Raises ValueError if there are not as many steps as records.
     """
     M = circuits.key_query
-    if M.ndim != 4 or len(steps) != len(M):
-        raise ValueError(
-            f"circuits must be (K, H, n, n) with one step for each of K records; got {tuple(M.shape)} and {len(steps)} steps"
-        )
     limit = symmetric_limit(M)
     grid = figure.subplots(M.shape[1], len(steps), squeeze=False)
     for column, step in enumerate(steps):
@@ -126,21 +111,13 @@ def draw_evolution(figure: Any, circuits: Circuits, steps: Sequence[int]) -> lis
     return [list(row) for row in grid]
 
 
-def _single(circuits: Circuits) -> tuple[torch.Tensor, torch.Tensor]:
-    if circuits.key_query.ndim != 3:
-        raise ValueError(
-            f"circuits must be those of one run at one step, (H, n, n); got {tuple(circuits.key_query.shape)}: index them first"
-        )
-    return circuits.key_query, circuits.output_value
-
-
-def _names(n: int) -> list[str]:
+def _names(n):
     """Labels of the pixels: covariates by number, then y; at most about ten."""
     every = -(-(n - 1) // 9)
     return [str(j + 1) if j % every == 0 else "" for j in range(n - 1)] + ["$y$"]
 
 
-def _frame(axes: Any, *, xticks: Sequence[str], yticks: Sequence[str]) -> None:
+def _frame(axes, *, xticks, yticks):
     axes.set_xticks(range(len(xticks)), xticks, fontsize=8.5)
     axes.set_yticks(range(len(yticks)), yticks, fontsize=8.5)
     axes.tick_params(length=0)

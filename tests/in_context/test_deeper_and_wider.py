@@ -1,4 +1,4 @@
-"""Stored trainings, the command that makes them, exact references and what is measured beside them."""
+"""III.7: stored trainings, the command that makes them, exact references and what is measured beside them."""
 
 from dataclasses import replace
 
@@ -7,21 +7,35 @@ import pytest
 import torch
 
 from attnbook.in_context.closed_form import best_preconditioner, preconditioned_gd_risk
-from attnbook.in_context.deeper_and_wider import study as module
+from attnbook.in_context.deeper_and_wider import training as module
 from attnbook.in_context.deeper_and_wider.claims import CLAIMS
-from attnbook.in_context.deeper_and_wider.claims_data import CLAIMS as DATA
-from attnbook.in_context.deeper_and_wider.data_findings import _map_finding, bayes_factor, data_study
-from attnbook.in_context.deeper_and_wider.findings import _task_finding, authors_attention, wider_study
 from attnbook.in_context.deeper_and_wider.multi_task import MultiTaskLaw
-from attnbook.in_context.deeper_and_wider.risk import centred_linear_answer, plain_risk, risk_beside_linear
 from attnbook.in_context.deeper_and_wider.stack import stack_of_circuits
-from attnbook.in_context.deeper_and_wider.study import TABLE, Spec, WiderSetting, main, obtain, replay, specs
-from attnbook.in_context.deeper_and_wider.training import train_deep
+from attnbook.in_context.deeper_and_wider.study import (
+    authors_attention,
+    bayes_factor,
+    centred_linear_answer,
+    map_finding,
+    plain_risk,
+    risk_beside_linear,
+    task_finding,
+    wider_study,
+)
+from attnbook.in_context.deeper_and_wider.training import (
+    TABLE,
+    Spec,
+    WiderSetting,
+    main,
+    obtain,
+    replay,
+    specs,
+    train_deep,
+)
 from attnbook.in_context.estimators import bayes_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from bookkit.claims import Verdict
-from tests.bad_input import refusing
+from bookkit.worlds import changed, times
 
 SHIFTED = RegressionLaw(3, 12, 0.3, covariance=toeplitz_covariance(3, 0.4), mean=(1.0, 0.0, -0.5))
 TINY = Experiment(d=3, length=6, heads=2, batch=4, steps=12, records=4, runs=2, learning_rate=0.01)
@@ -57,7 +71,7 @@ def test_stored_and_fresh_are_the_same_training(table, capsys):
         assert said.startswith(
             f"none.npz holds no training {spec.name!r} at all, as the file is missing: it is trained now, 12 "
         )
-        assert f"`python -m attnbook.in_context.deeper_and_wider.study {spec.name}` stores" in said
+        assert f"`python -m attnbook.in_context.deeper_and_wider.training {spec.name}` stores" in said
         assert stored.stored
         assert not fresh.stored
         assert torch.equal(stored.key_query, fresh.key_query)
@@ -106,12 +120,10 @@ def test_bad_use_of_the_command(tmp_path, capsys):
 def test_a_damaged_table(tmp_path):
     path = tmp_path / "wider.npz"
     path.write_bytes(b"PK\x03\x04 no")
-    with pytest.raises(
-        ValueError, match=r"table 'wider.npz' must be a file of python -m attnbook.in_context.deeper_and_wider.study"
-    ):
+    with pytest.raises(ValueError, match=r"got wider\.npz, not a readable table of trainings"):
         obtain(tiny_specs()["one"], table=path)
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="remove it and make it again"):
+    with pytest.raises(ValueError, match="delete it or choose another name"):
         obtain(tiny_specs()["one"], table=path)
 
 
@@ -196,8 +208,6 @@ def test_risk_beside_a_linear_predictor():
     assert near_error < 0.5 * plain_error
     for value, spread in ((far, far_error), (plain, plain_error)):
         assert abs(value - near) < 4 * (spread + near_error)
-    with pytest.raises(ValueError, match="prompts must be a whole number >= 2"):
-        plain_risk(_faint_pair(gamma, 0.2), SHIFTED, prompts=1)
 
 
 # Findings
@@ -225,39 +235,27 @@ def test_bayes_factor_by_other_means():
         assert abs(found.bayes[k] - ideal) < 4 * found.bayes_se[k]
     assert found.factor[0] > 10
     assert 1 < found.factor[1] < 1.3
-    with pytest.raises(ValueError, match=r"law must have covariates N\(0, I\)"):
-        bayes_factor(SHIFTED, np.array([1.0]))
-
-
-@pytest.fixture(scope="module")
-def wide():
-    """Stored trainings, measured on prompts of another seed."""
-    names = [f"{heads} heads, two tasks" for heads in (2, 3, 4)]
-    tasks = tuple(_task_finding(obtain(specs()[name]), 3000, 7) for name in names)
-    return replace(wider_study(WiderSetting(), prompts=3000), tasks=tasks)
 
 
 @pytest.fixture(scope="module")
 def study():
-    """Likewise, on other covariates."""
-    found = {name: _map_finding(obtain(specs()[name]), 3000, 7) for name in ("anisotropic", "mean")}
-    return replace(data_study(WiderSetting(), prompts=3000), **found)
+    """Stored trainings, measured on prompts of another seed."""
+    found, all_ = wider_study(WiderSetting(), prompts=3000), specs()
+    found.tasks = {H: task_finding(obtain(all_[f"{H} heads, two tasks"]), 3000, 7) for H in (2, 3, 4)}
+    found.anisotropic, found.mean = (map_finding(obtain(all_[name]), 3000, 7) for name in ("anisotropic", "mean"))
+    return found
 
 
 def test_a_median_over_starts_is_not_moved_by_one_of_them(study):
-    moved = study.anisotropic.risk.clone()
-    moved[0] *= 3
-    one = replace(study, anisotropic=replace(study.anisotropic, risk=moved))
-    assert DATA["I75"].check(one).verdict == Verdict.HOLDS
-    three = moved.clone()
-    three[:3] = moved[0]
-    assert DATA["I75"].check(replace(one, anisotropic=replace(one.anisotropic, risk=three))).verdict == Verdict.FAILS
+    factors = torch.tensor([3.0, 1.0, 1.0, 1.0, 1.0])
+    assert CLAIMS["I75"].check(changed(lambda risk: factors * risk, "anisotropic.risk")(study)).verdict == Verdict.HOLDS
+    factors[:3] = 3.0
+    assert CLAIMS["I75"].check(changed(lambda risk: factors * risk, "anisotropic.risk")(study)).verdict == Verdict.FAILS
 
 
-def test_outside_the_regime(wide, study):
+def test_outside_the_regime(study):
     def verdict(id, **changes):
-        claims, found = (DATA, study) if id in set(DATA) else (CLAIMS, wide)
-        return claims[id].check(replace(found, setting=replace(found.setting, **changes)))
+        return CLAIMS[id].check(changed(lambda setting: replace(setting, **changes), "setting")(study))
 
     for id in ("I73", "I75", "I77", "I78", "I79", "I82", "I83", "I85"):
         assert verdict(id, steps=500).violated == "needs 8000 steps or more to speak of an end; here 500"
@@ -271,18 +269,19 @@ def test_outside_the_regime(wide, study):
 
 def test_formula_of_the_factor_by_hand(study):
     """(d + 1)(L - d - 1) / ((L + d) s2) at d = 5, L = 40, s2 = 5e-4."""
-    assert study.seed_noise.factor.item() == pytest.approx(6 * 34 / (45 * 5e-4), rel=0.02)
-    assert torch.isfinite(study.seed_noise.factor_se).all()
+    assert study.page_noise.factor.item() == pytest.approx(6 * 34 / (45 * 5e-4), rel=0.02)
+    assert torch.isfinite(study.page_noise.factor_se).all()
 
 
 def test_ridge_is_where_the_theorem_says(study):
     """Moved by the width of the interval, either way, the same draws refute the claim."""
-    found = study.small_loads
+    low, high = study.small_loads.bounds
     for sign in (1, -1):
-        moved = replace(found, bayes=found.bayes + sign * (found.high - found.low))
-        assert DATA["I89"].check(replace(study, small_loads=moved)).verdict == Verdict.FAILS
+        moved = changed(lambda bayes, sign=sign: bayes + sign * (high - low), "small_loads.bayes")(study)
+        assert CLAIMS["I89"].check(moved).verdict == Verdict.FAILS
 
 
-test_bad_input = refusing(
-    (lambda **changes: specs(WiderSetting(**changes)), (), {"runs": 1, "depth_d": 0, "rho": 1.0}),
-)
+def test_a_claim_notices_a_training_that_is_another(study):
+    for id, name in (("I73", "depth.one layer.risk"), ("I83", "tasks.2.risk"), ("I79", "mean.found_offset")):
+        assert CLAIMS[id].check(study).verdict == Verdict.HOLDS
+        assert CLAIMS[id].check(times(1.5, name)(study)).verdict == Verdict.FAILS
