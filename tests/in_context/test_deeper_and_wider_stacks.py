@@ -20,7 +20,6 @@ from attnbook.in_context.deeper_and_wider.stack import (
     LayerWeights,
     causal_layer,
     initial_stack,
-    layer_of_heads,
     predict_stack,
     prompt_tokens,
     run_stack,
@@ -39,6 +38,11 @@ STACK_LAW = RegressionLaw(d=3, length=7, noise_std=0.4)
 @pytest.fixture(scope="module")
 def prompts():
     return STACK_LAW.draw(11, 5)
+
+
+def layer_of_heads(heads):
+    """The query-only model's weights as a layer that writes one number."""
+    return LayerWeights(heads.query, heads.key, heads.value, heads.output.unsqueeze(-2))
 
 
 @pytest.fixture

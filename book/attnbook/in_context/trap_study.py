@@ -122,10 +122,6 @@ class TrapRuns:
         """Index of the last record at or before `step`."""
         return int(np.searchsorted(self.steps, step, side="right")) - 1
 
-    def prediction(self) -> np.ndarray:
-        """(K,): `ranking` of the end by the imbalance at every record. Where it reaches 1, the end is decided."""
-        return np.array([ranking(column, self.trapped) for column in self.imbalance.T])
-
 
 def _of_history(history):
     e = history.experiment

@@ -24,7 +24,6 @@ from dataclasses import dataclass
 import torch
 
 from attnlib.attention import attention_weights
-from attnlib.in_context.model import HeadWeights
 from attnlib.randomness import stream
 
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
@@ -56,11 +55,6 @@ class LayerWeights:
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """The four tensors, in the order of the fields."""
         return self.query, self.key, self.value, self.output
-
-
-def layer_of_heads(heads: HeadWeights) -> LayerWeights:
-    """The query-only model's weights as a layer that writes one number. No copy."""
-    return LayerWeights(heads.query, heads.key, heads.value, heads.output.unsqueeze(-2))
 
 
 def prompt_tokens(prompts) -> torch.Tensor:
