@@ -20,7 +20,7 @@ from tests.house import ROOT
 HOME = ROOT / "book" / "attnbook"
 FILES = sorted(
     path.relative_to(HOME).as_posix()
-    for path in [*HOME.rglob("tables/*"), *HOME.rglob("effective.json")]
+    for path in [*HOME.rglob("tables/**/*"), *HOME.rglob("effective.json")]
     if path.is_file()
 )
 ASSETS = sorted(
@@ -42,7 +42,7 @@ def test_every_table_has_a_program_that_seals_it(name: str) -> None:
     command = stored.maker(name)
     if (module := re.match(r"python -m (\S+)", command)) is None:
         assert re.match(rf"attnlib (train heads_\d|train rates|certify --full|real {Path(name).stem})$", command)
-        # The door of real data calls `tables.add_cell`.
+        # The door of real data calls `tables.add_cell`, as `end_to_end` does.
         makers = {
             "train": "in_context.full_runs",
             "certify": "certified.full_run",
@@ -54,7 +54,7 @@ def test_every_table_has_a_program_that_seals_it(name: str) -> None:
     text = Path(find_spec(module).origin).read_text(encoding="utf-8")
     if module in ("attnbook.explorers", "attnbook.story"):
         text = Path(find_spec(f"{module}.__main__").origin).read_text(encoding="utf-8")
-    assert re.search(r"\bseal\(", text)
+    assert re.search(r"\b(seal|add_cell)\(", text)
 
 
 # What each process of a copy of the package does: edit a table, read it as pages do, put it back, read it again.
@@ -69,7 +69,7 @@ from attnbook.in_context import full_runs, trap_study
 from attnbook.in_context.deeper_and_wider import training as wider
 from attnbook.single_head.phase_diagram import proved
 from attnbook.token_selection.heat_map import study as heat
-from attnbook.token_selection.real_data import attention_maps, digits, effective, tables
+from attnbook.token_selection.real_data import attention_maps, digits, effective, end_to_end, tables
 
 assert stored.HOME == Path(sys.argv[1], "attnbook").resolve()
 READERS = {
@@ -82,6 +82,7 @@ READERS = {
     "effective.json": effective.read_effective, "digits_study.npz": lambda: digits._table(digits.STORED),
     **{f"heads_{k}.safetensors": lambda k=k: full_runs.load(k) for k in full_runs.HEADS},
     **{f"{name}.json": lambda name=name: tables.read_table(name) for name in tables.stored_tables()},
+    **{end_to_end.table_of(name).name: lambda name=name: end_to_end.read_end_to_end(name) for name in end_to_end.NAMES},
 }
 
 def moved(value):

@@ -30,7 +30,8 @@ MAKERS = {
     "token_selection/real_data/effective.json": "python -m attnbook.token_selection.real_data.effective SET ...",
     "token_selection/real_data/tables/attention_maps.npz": "python -m attnbook.token_selection.real_data.attention_maps",
     "token_selection/real_data/tables/digits_study.npz": "python -m attnbook.token_selection.real_data.digits",
-    "token_selection/real_data/tables/end_to_end/": "python -m attnbook.token_selection.real_data.end_to_end {}",
+    "token_selection/real_data/tables/end_to_end/cifar10": "python -m attnbook.token_selection.real_data.end_to_end cifar10",
+    "token_selection/real_data/tables/end_to_end/mnist": "python -m attnbook.token_selection.real_data.end_to_end mnist",
     "token_selection/real_data/": "attnlib real {}",
 }
 _read: dict[str, str] = {}

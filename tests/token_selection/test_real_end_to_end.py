@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn import functional
 
 from attnbook.token_selection.real_data import end_to_end
-from attnbook.token_selection.real_data.end_to_end import LEVELS, NAMES, Joint, both_ways, fresh, halves, train
+from attnbook.token_selection.real_data.end_to_end import LEVELS, NAMES, STORED, Joint, both_ways, fresh, halves, train
 from attnbook.token_selection.real_data.experiment import nested_flips, train_selection
 from attnbook.token_selection.real_data.lite0 import NETS, Lite, Net
 from attnbook.token_selection.real_data.loaders import RealData, Split
-from attnbook.token_selection.real_data.tables import hits_record
+from attnbook.token_selection.real_data.tables import hits_record, read_table
 from attnbook.token_selection.real_data.vit import SmallViT, ViTShape
 
 TINY = Net("tiny", 64, ((8, 1),) * 7, NETS["lite0"].weights)
@@ -137,7 +137,7 @@ def _table(folder, frozen, joint, fit=(1.0, 1.0), pictures=400):
         cells.append({"seed": seed, "n": 200, "fit": list(fit)} | hits_record(hits, list(range(pictures))))
     folder.mkdir(exist_ok=True)
     for name in NAMES:
-        (folder / f"{name}.json").write_text(json.dumps({"cells": cells}))
+        end_to_end.table_of(name, folder).write_text(json.dumps({"cells": cells}))
     return end_to_end.read_end_to_end("mnist", folder)
 
 
@@ -192,3 +192,30 @@ def test_a_seed_that_is_stored_is_not_run_again(tiny, monkeypatch, tmp_path, cap
         round(share * int(flipped[1].sum())) <= right[1]
         for share, right in zip(cells[0]["fit"], cells[0]["given"], strict=True)
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stored_table_gives_its_fractions_again(name):
+    """From the file's digits alone: no function of the module reads them here."""
+    document = json.loads(end_to_end.table_of(name).read_text(encoding="utf-8"))
+    cells, lost = document["cells"], []
+    assert [cell["seed"] for cell in cells] == list(range(5))
+    for cell in cells:
+        pictures = int(cell["tested"], 16).bit_count()
+        right = [int(row, 16).bit_count() / pictures for row in cell["hits"]]
+        lost += [(clean - noisy) / (0.2 * (10 * clean - 1) / 9) for clean, noisy in (right[:2], right[2:])]
+    found = end_to_end.read_end_to_end(name)
+    assert [one.fraction().mean() for one in found.trials] == pytest.approx([np.mean(lost[::2]), np.mean(lost[1::2])])
+    moved = np.subtract(lost[1::2], lost[::2])
+    assert found.difference.value == pytest.approx(moved.mean())
+    assert found.difference.high - found.difference.value >= 1.96 * moved.std(ddof=1) / 5**0.5  # pictures count too
+
+
+def test_the_samples_are_those_of_the_trial():
+    cells = json.loads(end_to_end.table_of("cifar10").read_text(encoding="utf-8"))["cells"]
+    table = read_table("cifar10_lite0")
+    drawn = {
+        one["seed"]: one["rows_sha256"]
+        for one in json.loads((STORED.parent / "cifar10_lite0.json").read_text())["cells"]
+    }
+    assert {cell["seed"]: cell["rows_sha256"] for cell in cells} == {seed: drawn[seed] for seed in table.seeds(200)}
