@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.house import ROOT
 from tests.rounding import rounding
@@ -30,12 +29,15 @@ def test_with_room_by_chance_or_not_at_all():
 """
 
 
-@pytest.mark.parametrize("processes", ["0", "1"])
-def test_close_comparisons_are_listed_and_make_the_run_fail(tmp_path, processes):
+def test_close_comparisons_are_listed_and_make_the_run_fail(tmp_path):
     (tmp_path / "test_planted.py").write_text(PLANTED)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.close_calls", "-n", processes, "test_planted.py"]
     kept = {"PYTHONPATH": str(ROOT), "PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=False)
+
+    def run(*options: str) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "pytest", "-p", "tests.close_calls", *options, "test_planted.py"]
+        return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=False)
+
+    done = run("-n", "1")  # a worker tells what it saw
     listed = [line for line in done.stdout.splitlines() if "of its tolerance" in line]
     assert [line.split(": ")[1] for line in listed] == [
         "test_planted.py:11 test_by_pytest",
@@ -45,9 +47,7 @@ def test_close_comparisons_are_listed_and_make_the_run_fail(tmp_path, processes)
     assert listed[2].startswith(" 50% of its tolerance, 2.0e-09")
     assert "4 passed" in done.stdout
     assert done.returncode == 1
-    alone = subprocess.run(
-        [*command, "-k", "room"], cwd=tmp_path, env=kept, capture_output=True, text=True, check=False
-    )
+    alone = run("-k", "room")
     assert "0 comparisons use more" in alone.stdout
     assert alone.returncode == 0
 

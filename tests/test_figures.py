@@ -46,12 +46,3 @@ def test_theory_is_a_line_without_markers():
     line = theory(axes, [0, 1], [0, 1], colour="noisy")
     assert (line.get_marker(), line.get_color()) == ("None", COLOURS["noisy"])
     plt.close()
-
-
-def test_bad_input():
-    _, axes = plt.subplots()
-    with pytest.raises(ValueError, match="colour must be one of clean"):
-        theory(axes, [0], [0], colour="red")
-    with pytest.raises(ValueError, match=r"values must be \(draws, points\)"):
-        measured(axes, [0], [1.0])
-    plt.close()

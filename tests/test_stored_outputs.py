@@ -256,7 +256,7 @@ EDITS = [
 
 
 def test_nbval_fails_a_page_that_is_not_as_stored(tmp_path) -> None:
-    """In one run on two workers, as in `make test`, on copies of a page that were edited."""
+    """In one run on a worker, as in `make test`, on copies of a page that were edited."""
     root = make_book(tmp_path)
     renew(root)
     write(root / "conftest.py", (ROOT / "conftest.py").read_text())
@@ -266,7 +266,7 @@ def test_nbval_fails_a_page_that_is_not_as_stored(tmp_path) -> None:
         notebook = nbformat.read(page, as_version=4)
         edit(notebook)
         nbformat.write(notebook, page.with_name(f"{edit.__name__}.ipynb"))
-    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-n", "2"]
+    command = [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "-p", "no:cacheprovider", "-n", "1"]
     command += ["--dist", "loadscope", "--junitxml=report.xml"]
     copies = [f"notebooks/part/{edit.__name__}.ipynb" for edit, _ in EDITS]
     env = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}  # of the run around this one

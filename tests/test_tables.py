@@ -53,13 +53,6 @@ def test_both_forms_have_a_line_for_each_row() -> None:
     assert len(data["text/html"].splitlines()) == len(data["text/plain"].splitlines())
 
 
-def test_a_table_without_rows_or_with_a_ragged_one_is_refused() -> None:
-    with pytest.raises(ValueError, match="at least one row"):
-        show_table([], ("a",))
-    with pytest.raises(ValueError, match=r"row 1 must have 2 cells.*got 1"):
-        show_table([(1, 2), (3,)], ("a", "b"))
-
-
 @pytest.mark.parametrize(("value", "moving", "same"), [
     (0.23604, False, True), (0.23699, False, False), (0.23699, True, True), (0.24, True, False),
 ])  # fmt: skip

@@ -104,7 +104,7 @@ def png(figure: Any) -> tuple[bytes, dict[str, int]]:
 
 def theory(axes: Any, x: Any, y: Any, *, colour: str = "theory", **kwargs: Any) -> Any:
     """Draw a formula: a line. `colour` is a key of `COLOURS`. Returns the line."""
-    (line,) = axes.plot(x, y, color=_colour(colour), zorder=2, **kwargs)
+    (line,) = axes.plot(x, y, color=COLOURS[colour], zorder=2, **kwargs)
     return line
 
 
@@ -117,17 +117,7 @@ def measured(axes: Any, x: Any, values: Any, *, error: Any = None, colour: str =
     """
     values = np.asarray(values)
     if error is None:
-        if values.ndim != 2 or values.shape[0] < 2:
-            raise ValueError(
-                f"values must be (draws, points) with two draws or more when error is left out; got shape {values.shape}"
-            )
         error = 2 * np.nanstd(values, axis=0, ddof=1) / np.sqrt(np.isfinite(values).sum(axis=0))
         values = np.nanmean(values, axis=0)
     style = {"fmt": "o", "capsize": 2.5, "elinewidth": 1.2, "zorder": 3}
-    return axes.errorbar(x, values, yerr=error, color=_colour(colour), **(style | kwargs))
-
-
-def _colour(name: str) -> str:
-    if name not in COLOURS:
-        raise ValueError(f"colour must be one of {', '.join(COLOURS)}; got {name!r}")
-    return COLOURS[name]
+    return axes.errorbar(x, values, yerr=error, color=COLOURS[colour], **(style | kwargs))

@@ -44,9 +44,7 @@ def _short(value: Any) -> str:
 
 
 def record(**values: Any) -> None:
-    """Show named results and leave them in the notebook. Raises ValueError when there are none or one is not plain."""
-    if not values:
-        raise ValueError("record needs at least one named result; got none: record(train_accuracy=...)")
+    """Show named results and leave them in the notebook. Raises ValueError when one is not plain."""
     payload = {name: plain(name, value) for name, value in values.items()}
     publish(RESULTS_TYPE, payload, *shown(payload))
 

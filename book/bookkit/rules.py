@@ -98,11 +98,6 @@ def _heard(
     """
     speaks = torch.ones_like(measured, dtype=torch.bool)
     if silent is not None:
-        if silent.dtype != torch.bool or silent.shape not in (measured.shape, measured.shape[:1]):
-            got = f"{silent.dtype} {tuple(silent.shape)}"
-            raise ValueError(
-                f"silent must be a boolean mask, (draws,) or of the shape {tuple(measured.shape)}; got {got}"
-            )
         speaks = ~silent.reshape(*silent.shape, *[1] * (measured.ndim - silent.ndim)).expand_as(measured)
     lost = torch.zeros_like(speaks)
     for values in (measured, *others):

@@ -34,18 +34,9 @@ def show_table(
         columns: the heads, each with the format of its numbers (`{"risk": ".3f"}`), or the heads alone. A head, a text and
             the caption may hold $formulas$.
         caption: a line above the table.
-
-    Raises ValueError when there is no row, or a row has another number of cells than there are columns.
     """
     formats = dict(columns) if isinstance(columns, Mapping) else dict.fromkeys(columns, "")
     listed = list(rows.items()) if isinstance(rows, Mapping) else [tuple(row) for row in rows]
-    if not listed:
-        raise ValueError("show_table needs at least one row; got none")
-    for number, row in enumerate(listed):
-        if len(row) != len(formats):
-            raise ValueError(
-                f"row {number} must have {len(formats)} cells, one for each column; got {len(row)}: {row!r}"
-            )
     cells = [[written(cell, spec) for cell, spec in zip(row, formats.values(), strict=True)] for row in listed]
 
     from IPython.display import display
