@@ -33,9 +33,8 @@ def fields_of(thing: Any) -> dict[str, str]:
         return {}
     names = [field.name for field in dataclasses.fields(thing) if not field.name.startswith("_")]
     source = inspect.getsource(thing)
-    return {
-        name: found[1] if (found := re.search(rf"^    {name}: .*?  # (.+)", source, re.M)) else "" for name in names
-    }
+    comments = {name: re.search(rf"^    {name}: .*?  # (.+)", source, re.M) for name in names}
+    return {name: found[1] if found else "" for name, found in comments.items()}
 
 
 class Markdown(SphinxDirective):
@@ -65,15 +64,8 @@ def write_markdown(app: Sphinx, what: str, name: str, thing: Any, options: Any, 
         thing = None if thing in entries() else thing
     if fields := [f"  - **{field}**: {comment}" for field, comment in fields_of(thing).items() if comment]:
         place = re.search(r"^:(raises|Source)|\Z", text, re.M).start()
-        text = "\n".join(
-            [
-                text[:place],
-                ":Fields:" if what == "class" else f":Fields of {thing.__name__}:",
-                *fields,
-                "",
-                text[place:],
-            ]
-        )
+        title = ":Fields:" if what == "class" else f":Fields of {thing.__name__}:"
+        text = "\n".join([text[:place], title, *fields, "", text[place:]])
     lines[:] = [".. markdown::", "", *(f"   {line}" for line in text.splitlines())]
 
 
@@ -81,12 +73,8 @@ def write_markdown(app: Sphinx, what: str, name: str, thing: Any, options: Any, 
 def entries() -> dict[Any, str]:
     """Public classes, and what the reference calls each."""
     faces = [importlib.import_module(face) for face in settings().faces]
-    return {
-        vars(face)[name]: f"{face.__name__}.{name}"
-        for face in faces
-        for name in face.__all__
-        if inspect.isclass(vars(face)[name])
-    }
+    every = {f"{face.__name__}.{name}": vars(face)[name] for face in faces for name in face.__all__}
+    return {thing: name for name, thing in every.items() if inspect.isclass(thing)}
 
 
 def link_type(app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nodes.Node) -> nodes.Node | None:
@@ -94,12 +82,9 @@ def link_type(app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nod
     if node.get("refdomain") != "py" or node["reftype"] not in ("class", "exc"):
         return None
     known = {f"{kind.__module__}.{kind.__qualname__}": name for kind, name in entries().items()}
-    target = known.get(node["reftarget"])
-    return (
-        env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, shown)
-        if target
-        else shown
-    )
+    if target := known.get(node["reftarget"]):
+        return env.domains["py"].resolve_xref(env, node["refdoc"], app.builder, "obj", target, node, shown)
+    return shown
 
 
 def setup(app: Sphinx) -> dict:
