@@ -31,7 +31,7 @@ from attnbook.in_context.training.claims import CLAIMS as TRAINING
 from attnbook.in_context.two_numbers_per_head.claims import CLAIMS as TWO_NUMBERS
 from attnbook.in_context.what_the_heads_compute.claims import CLAIMS as ESTIMATORS
 from attnbook.one_token import claims as one_token
-from attnbook.one_token.exact import profile
+from attnbook.one_token.study import profile
 from attnbook.single_head.a_public_script.claims import CLAIMS as SCRIPT
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
 from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS

@@ -20,7 +20,7 @@ from attnbook.one_token import (
     risk_sampled,
     sigmoid_weights,
 )
-from attnbook.one_token.exact import best_erf_scale, profile, strength_for, strength_ratio, window_law
+from attnbook.one_token.study import best_erf_scale, profile, strength_for, strength_ratio, window_law
 
 
 def laplace_form(tokens: int, strength: float) -> float:

@@ -1,7 +1,6 @@
-"""Claims K1 to K9, K11 and K12: one token matters. A judge takes a `Study` and a constant (1 is the claim, `wrong` its control)."""
+"""Claims K1 to K9, K11 and K12: one token matters."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -17,10 +16,10 @@ from attnbook.one_token import (
     risk_bounds,
 )
 from attnbook.one_token.descent import KINDS
-from attnbook.one_token.exact import best_erf_scale, profile, strength_ratio, window_law
-from attnbook.one_token.study import LADDER, Study
+from attnbook.one_token.study import LADDER, best_erf_scale, profile, strength_ratio, window_law
 from bookkit.claims import ClaimSet, Source, Verdict
-from bookkit.rules import LEVEL, Evidence, agrees, both, exactly, mean_within, statistic_within, within
+from bookkit.rules import LEVEL, agrees, both, exactly, mean_within, statistic_within, within
+from bookkit.worlds import changed, exchange, together
 
 CLAIMS = ClaimSet("one_token")
 
@@ -29,11 +28,16 @@ MANY_TOKENS = (2, 4, 16, 100, 10**4, 10**8, 10**16)
 _GRID = (0.01, 0.5, 2.0, 8.0, 30.0, 100.0, 400.0, 1000.0)
 
 
-def _vector(values: list[float]) -> torch.Tensor:
+def _vector(values):
     return torch.tensor(values, dtype=torch.float64)
 
 
-def _at_ladder(study: Study, kind: str, formula: Callable[[OneTokenLaw], float]) -> Evidence:
+def _exchanged(one, other):
+    """Two kinds of heads exchanged, at every number of tokens."""
+    return together(*(exchange(f"heads.{tokens}.{one}", f"heads.{tokens}.{other}") for tokens in LADDER))
+
+
+def _at_ladder(study, kind, formula):
     laws = {tokens: OneTokenLaw(tokens, study.law.strength) for tokens in LADDER}
     level = LEVEL / len(laws)
     return both(*(agrees(study.heads[number][kind], formula(law), level=level) for number, law in laws.items()))
@@ -42,52 +46,53 @@ def _at_ladder(study: Study, kind: str, formula: Callable[[OneTokenLaw], float])
 # --- three kinds of weights ------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("K1", wrong=(0.5, -1.0), source=Source.PAPER, box="prop-one-token-bayes prop-one-token-paper")
-def softmax_is_bayes(study: Study, constant: float) -> Evidence:
+@CLAIMS.claim(
+    "K1",
+    wrong=(_exchanged("softmax", "softmax at half the slope"), _exchanged("softmax", "centred linear")),
+    source=Source.PAPER,
+    box="prop-one-token-bayes prop-one-token-paper",
+)
+def softmax_is_bayes(study):
     r"""softmax reaches the Bayes risk, linear attention does not
     at the slope $\sqrt\nu$ the mean squared error of softmax attention is the Bayes risk, for $L = 2, 8, 64$; the best weights that are
     linear in the centred scores, which are better than without centring, have the risk of K6: the difference is the exact one ($\nu = 8$)
     wrong: half the slope; softmax and linear weights exchanged"""
-    softmax, linear = ("softmax", "centred linear") if constant > 0 else ("centred linear", "softmax")
-    kind = "softmax at half the slope" if constant == 0.5 else softmax
     laws = [OneTokenLaw(tokens, study.law.strength) for tokens in LADDER]
     level = LEVEL / 2 / len(laws)
-    parts = [agrees(study.heads[law.tokens][kind], bayes_risk(law), level=level) for law in laws]
+    parts = [agrees(study.heads[law.tokens]["softmax"], bayes_risk(law), level=level) for law in laws]
     for law in laws:
-        gap = study.heads[law.tokens][linear] - study.heads[law.tokens][softmax]
+        gap = study.heads[law.tokens]["centred linear"] - study.heads[law.tokens]["softmax"]
         parts.append(agrees(gap, linear_risk(law, centred=True) - bayes_risk(law), level=level))
     return replace(both(*parts), numbers={})
 
 
-@CLAIMS.claim("K2", wrong=0.5, box="prop-one-token-own")
-def sigmoid_is_best(study: Study, constant: float) -> Evidence:
+@CLAIMS.claim("K2", wrong=_exchanged("sigmoid", "sigmoid at half the bias"), box="prop-one-token-own")
+def sigmoid_is_best(study):
     r"""the best weights of a token's own score are a sigmoid
     the sigmoid with slope $\sqrt\nu$ and bias $-\frac\nu2-\log(L-1)$ has the risk $E\,\sigma(\log(L-1)-\frac\nu2-\sqrt\nu z)$, the smallest
     one of weights $g(\chi_i)$, at $L = 2, 8, 64$; half the bias has another one
     wrong: half the bias"""
-    return _at_ladder(study, "sigmoid" if constant == 1 else "sigmoid at half the bias", own_score_risk)
+    return _at_ladder(study, "sigmoid", own_score_risk)
 
 
 @CLAIMS.claim("K3", wrong=0.5, box="prop-one-token-two")
-def worth_of_competition(study: Study, constant: float) -> Evidence:
+def worth_of_competition(study, constant):
     r"""competition is worth twice the strength with two tokens, exactly, and less with more tokens
     for $L = 2$ the Bayes risk at $\nu$ is the best risk of own-score weights at $2\nu$, and the same holds for linear weights with and
     without centred scores, at eight strengths from $0.01$ to $1000$; for a risk of $0.1$ own-score weights need $2.00, 1.66, 1.42, 1.30,
     1.17, 1.09, 1.05$ times the strength of softmax at $L = 2, 4, 16, 10^2, 10^4, 10^8, 10^{16}$, computed from the exact risks
-    wrong: the same strength for two tokens, and twice the strength for more"""
+    wrong: half of these ratios"""
     one, double = ([OneTokenLaw(2, c * nu) for nu in _GRID] for c in (1.0, 2 * constant))
     equal = [bayes_risk(a) / own_score_risk(b) for a, b in zip(one, double, strict=True)]
     equal += [linear_risk(a, centred=True) / linear_risk(b) for a, b in zip(one, double, strict=True)]
     found = _vector([strength_ratio(tokens) for tokens in MANY_TOKENS])[:, None]
-    stated = (
-        _vector([2.0, 1.66, 1.42, 1.30, 1.17, 1.09, 1.05])[:, None] if constant == 1 else torch.full_like(found, 2.0)
-    )
+    stated = constant * _vector([2.0, 1.66, 1.42, 1.30, 1.17, 1.09, 1.05])[:, None]
     more = within(found, low=stated - 0.006, high=stated + 0.006, quantity="ratio of strengths", share=1)
     return both(exactly(_vector(equal), 1.0, tolerance=1e-9), more)
 
 
 @CLAIMS.claim("K4", wrong=0.5, box="thm-one-token-exponents", uses="K1 K2")
-def exponents(study: Study, constant: float) -> Evidence:
+def exponents(study, constant):
     r"""for fixed L the risks fall like exp(-ν/4) and exp(-ν/8)
     for $\nu$ from $0.01$ to $1000$ and $L$ from 2 to $10^6$ the Bayes risk lies between $e^{-\nu/4}/(2\sqrt{1+\nu/2})$ and
     $(L-1)e^{-\nu/4}\min(\frac12,\sqrt{\pi/4\nu})$, and the best risk of own-score weights between two bounds of order
@@ -103,7 +108,7 @@ def exponents(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("K5", wrong=2.0, box="thm-one-token-threshold", uses="K1 K2")
-def threshold(study: Study, constant: float) -> Evidence:
+def threshold(study, constant):
     r"""both risks have the threshold ν = 2 log L
     at $\nu = 2\log L + 2x\sqrt{2\log L}$ with $x = -1, 0, 1$ the Bayes risk and the best risk of own-score weights are within
     $0.2/\sqrt{\log L}$ of $\Phi(-x)$, for $L = 10^4$ to $10^{128}$
@@ -121,22 +126,21 @@ def threshold(study: Study, constant: float) -> Evidence:
 # --- linear weights and erf ------------------------------------------------------------------------------------------------
 
 
-@CLAIMS.claim("K6", wrong=(0.0, 1.1), box="prop-one-token-linear")
-def linear_heads(study: Study, constant: float) -> Evidence:
+@CLAIMS.claim("K6", wrong=(_exchanged("linear", "centred linear"), 1.1), box="prop-one-token-linear")
+def linear_heads(study, constant):
     r"""the best linear heads in closed form
     the best weights $b+c\chi_i$ have the risk $L(L-1)/(L^2+\nu(L-1))$, and with centred scores $(L-1)/(L+\nu)$: measured at $L = 2, 8, 64$
-    wrong: the two formulas exchanged; risks that are ten per cent larger"""
-    times = constant or 1.0
-    plain = _at_ladder(study, "linear", lambda law: times * linear_risk(law, centred=not constant))
+    wrong: the two heads exchanged; risks that are ten per cent larger"""
     return both(
-        plain, _at_ladder(study, "centred linear", lambda law: times * linear_risk(law, centred=bool(constant)))
+        _at_ladder(study, "linear", lambda law: constant * linear_risk(law)),
+        _at_ladder(study, "centred linear", lambda law: constant * linear_risk(law, centred=True)),
     )
 
 
 @CLAIMS.claim(
     "K7", wrong=0.0, source=Source.PAPER_SECOND_HAND, box="prop-one-token-linear", uses="K6", expected=Verdict.FAILS
 )
-def second_hand_rate(study: Study, constant: float) -> Evidence:
+def second_hand_rate(study, constant):
     r"""the rate L/((L-1)ν) of linear attention
     as $\nu\to\infty$, $\nu$ times the risk of the best linear head tends to $L/(L-1)$, at $L = 3, 8, 64$ (it tends to $L$ for weights
     $b+c\chi_i$, and to $L-1$ for centred scores)
@@ -150,13 +154,13 @@ def second_hand_rate(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("K8", wrong=0.0, source=Source.CODE, box="prop-one-token-erf")
-def erf_head(study: Study, constant: float) -> Evidence:
+def erf_head(study, constant):
     r"""the closed form of the erf head, and the constant that the code leaves out
     with $k=k^*$ and $v=v^*$ the mean squared error of the erf head is the closed form of the authors' code plus
     $(L-1)\frac2\pi\arcsin\frac{2\lambda^2}{1+2\lambda^2}$, at the best scale $\lambda$ and $L = 2, 8, 64$
     wrong: the closed form of the code alone"""
 
-    def formula(law: OneTokenLaw) -> float:
+    def formula(law):
         scale = best_erf_scale(law)
         others = (law.tokens - 1) * 2 / math.pi * math.asin(2 * scale**2 / (1 + 2 * scale**2))
         return erf_risk(law, scale) - (1 - constant) * others
@@ -165,7 +169,7 @@ def erf_head(study: Study, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("K9", wrong=0.0, box="thm-one-token-floor", uses="K6 K8")
-def concave_weights(study: Study, constant: float) -> Evidence:
+def concave_weights(study, constant):
     r"""odd weights that are concave for positive scores: the risk falls like 1/ν only, and erf is worse than linear
     weights $g(\chi_i)$ with an odd, nondecreasing $g$ that is concave on $[0,\infty)$ have a risk of order $(L-1)/\nu$ at least: checked
     for erf at 30 scales and for linear $g$, $\nu = 1$ to $1000$, $L = 2, 8, 64$. The best erf head is worse there than the best linear head
@@ -188,16 +192,14 @@ def concave_weights(study: Study, constant: float) -> Evidence:
 # --- flipped labels --------------------------------------------------------------------------------------------------------
 
 
-def _over(
-    worse: torch.Tensor, better: torch.Tensor, middle: float, room: float, quantity: str, level: float
-) -> Evidence:
+def _over(worse, better, middle, room, quantity, level):
     """The mean risk of one head over that of another."""
     bounds = {"low": middle - room, "high": middle + room, "quantity": quantity, "level": level}
     return statistic_within(lambda a, b: (a.mean() / b.mean()).item(), worse, better, **bounds)
 
 
 @CLAIMS.claim("K11", wrong=1.6, source=Source.MEASURED, box="prop-one-token-flips", uses="K1 K2 Q22")
-def softmax_stays_ahead(study: Study, constant: float) -> Evidence:
+def softmax_stays_ahead(study, constant):
     r"""with flipped labels and 640 samples softmax stays ahead of the sigmoid
     heads trained by gradient descent on 640 samples of 4 tokens in 16 dimensions, $\eta = 0.4$, each stopped at its best recorded step:
     the mean clean risk of the sigmoid is $1.06$, $1.16$ and $1.19$ times that of softmax at $\nu = 4, 16, 64$, and that of linear weights
@@ -215,20 +217,21 @@ def softmax_stays_ahead(study: Study, constant: float) -> Evidence:
     )
 
 
-@CLAIMS.claim("K12", wrong=-1.0, source=Source.MEASURED, uses="K11 Q22")
-def linear_ahead(study: Study, constant: float) -> Evidence:
+_BEHIND = together(changed(lambda few: few.flip(1), "few"), changed(lambda risks: -risks, "without_flips"))
+
+
+@CLAIMS.claim("K12", wrong=_BEHIND, source=Source.MEASURED, uses="K11 Q22")
+def linear_ahead(study):
     r"""with flipped labels, few samples and a strong mark linear weights are ahead of softmax
     the same training on 40 samples, $\eta = 0.4$ and $\nu = 64$, best stopping: the mean clean risk of linear weights, which do not
     compete, is $0.950 \pm 0.015$ times that of softmax; without flips, on 160 samples, softmax is ahead of the sigmoid by $0.146 \pm
     0.005$ and of linear weights by $0.077 \pm 0.003$
     wrong: softmax is behind by as much as it is ahead, and the other way round"""
-    few, clean = (trained.best()[:, 0, :, -1] for trained in (study.trained[min(study.trained)], study.clean))
     softmax, sigmoid, linear = (KINDS.index(kind) for kind in ("softmax", "sigmoid", "linear"))
-    heads = (few[:, linear], few[:, softmax]) if constant > 0 else (few[:, softmax], few[:, linear])
-    level = LEVEL / 3
-    with_sigmoid, with_linear = (constant * (clean[:, kind] - clean[:, softmax]) for kind in (sigmoid, linear))
+    few, clean, level = study.few, study.without_flips, LEVEL / 3
+    with_sigmoid, with_linear = (clean[:, kind] - clean[:, softmax] for kind in (sigmoid, linear))
     return both(
-        _over(*heads, 0.95, 0.015, "linear / softmax, flips", level),
+        _over(few[:, linear], few[:, softmax], 0.95, 0.015, "linear / softmax, flips", level),
         mean_within(with_sigmoid, 0.141, 0.151, quantity="sigmoid - softmax, no flips", level=level),
         mean_within(with_linear, 0.074, 0.080, quantity="linear - softmax, no flips", level=level),
     )

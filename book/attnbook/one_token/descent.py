@@ -10,13 +10,11 @@ step serves all. Start: $k=v=0$, and a bias that makes all weights $1/L$. Gradie
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from attnlib import checks
 from attnlib.randomness import stream
 
 KINDS = ("softmax", "sigmoid", "linear")
@@ -39,19 +37,14 @@ class Trained:
         return self.risks.min(-1).values
 
 
-def step_size(strength: float, kind: str, rate: float) -> float:
+def step_size(strength, kind, rate):
     """The step size of a head: smaller for strong signals, and an eighth for linear weights, which diverge at larger ones."""
     return rate / (1 + strength / 5) / (8 if kind == "linear" else 1)
 
 
-def train(
-    seed: int, *, samples: int, coordinates: int, tokens: int, strengths: Sequence[float], noise: Sequence[float],
-    draws: int, record: Sequence[int], rate: float = 0.2,
-) -> Trained:  # fmt: skip
-    """Train all kinds of heads on R training sets. ValueError for sizes below their least values."""
-    for name, value, least in (("samples", samples, 1), ("coordinates", coordinates, 2), ("tokens", tokens, 2)):
-        checks.whole_number(name, value, at_least=least)
-    runs = range(checks.whole_number("draws", draws, at_least=1))
+def train(seed, *, samples, coordinates, tokens, strengths, noise, draws, record, rate=0.2) -> Trained:
+    """Train all kinds of heads on R training sets."""
+    runs = range(draws)
     shape = (samples, tokens, coordinates)
     x = torch.as_tensor(np.stack([stream(seed, "noise", run).standard_normal(shape) for run in runs]))
     chance = torch.as_tensor(np.stack([stream(seed, "flips", run).random(samples) for run in runs]))
@@ -83,16 +76,14 @@ def train(
     return Trained(risks, tuple(sorted(record)))
 
 
-def _weights(scores: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _weights(scores, bias):
     """(R, heads, L, n): weights of heads that are ordered by kind, thirds of the second axis."""
     soft, sigmoid, linear = scores.chunk(len(KINDS), 1)
     _, of_sigmoid, of_linear = bias[:, :, None, None].chunk(len(KINDS), 1)
     return torch.cat([soft.softmax(2), torch.sigmoid(sigmoid + of_sigmoid), linear + of_linear], 1)
 
 
-def _gradients(
-    x: torch.Tensor, labels: torch.Tensor, k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, root: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _gradients(x, labels, k, v, bias, root):
     """Gradients of the mean squared error in k, v and the bias, (R, heads, d) twice and (R, heads)."""
     draws, heads, samples = labels.shape
     tokens, flat = x.shape[2], x.flatten(2)
@@ -118,9 +109,7 @@ def _gradients(
     return of_k, of_v, of_bias
 
 
-def _clean_risk(
-    k: torch.Tensor, v: torch.Tensor, bias: torch.Tensor, root: torch.Tensor, fresh: torch.Tensor
-) -> torch.Tensor:
+def _clean_risk(k, v, bias, root, fresh):
     """(R, heads): 1 - corr^2 on fresh samples, drawn in four numbers per token: along k*, v*, and the rests of k and v."""
     rest_k, rest_v = k[..., 2:], v[..., 2:]
     norm = rest_k.norm(dim=-1).clamp_min(1e-300)

@@ -1,15 +1,13 @@
 """Figures of the page of one token matters."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
 
 from attnbook.one_token import OneTokenLaw, bayes_risk, erf_risk, linear_risk, own_score_risk
 from attnbook.one_token.descent import KINDS
-from attnbook.one_token.exact import best_erf_scale, strength_ratio
-from attnbook.one_token.study import SIZES, STRENGTHS, TRAINED_STRENGTHS, Study
+from attnbook.one_token.study import SIZES, STRENGTHS, TRAINED_STRENGTHS, best_erf_scale, strength_ratio
 from bookkit.figures import COLOURS, PHASES, SHADES, measured, theory
 from bookkit.rules import student
 
@@ -23,7 +21,7 @@ FORMULAS = {
 SIGNIFICANCE = 0.01  # level of the paired test in the phase diagram
 
 
-def draw_risks(axes: Any, study: Study) -> None:
+def draw_risks(axes, study):
     """Exact risks of four heads against the strength, at the page's number of tokens, and the measured ones."""
     grid = np.linspace(0.3, 26, 60)
     for name, hue in HUES.items():
@@ -35,7 +33,7 @@ def draw_risks(axes: Any, study: Study) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0.2, 0))
 
 
-def draw_threshold(axes: Any) -> None:
+def draw_threshold(axes):
     """Left: the risks against the strength in units of 2 log L. Right: what competition is worth."""
     left, right = axes
     for tokens, style in ((10**2, ":"), (10**8, "--"), (10**64, "-")):
@@ -57,7 +55,7 @@ def draw_threshold(axes: Any) -> None:
     right.set(xlabel=r"$\log_{10}$ of the number of tokens $L$", ylabel="ratio of strengths", ylim=(0.9, 2.1))
 
 
-def draw_training(axes: Any, study: Study) -> None:
+def draw_training(axes, study):
     """Best-stopped clean risk of trained heads against the number of training samples."""
     for ax, index in zip(axes, (0, len(TRAINED_STRENGTHS) - 1), strict=True):
         best = [study.trained[size].best()[:, 0, :, index] for size in SIZES]
@@ -75,7 +73,7 @@ def draw_training(axes: Any, study: Study) -> None:
     axes[0].legend(loc="lower left")
 
 
-def lead(study: Study, size: int, index: int) -> tuple[str, float]:
+def lead(study, size, index):
     """Kind with the smallest mean best-stopped risk, or "none", and t of its paired difference from the runner-up."""
     best = study.trained[size].best()[:, 0, :, index]
     first, second = best.mean(0).argsort()[:2].tolist()
@@ -84,7 +82,7 @@ def lead(study: Study, size: int, index: int) -> tuple[str, float]:
     return (KINDS[first] if ratio > student(len(gap), SIGNIFICANCE) else "none"), ratio
 
 
-def draw_phases(axes: Any, study: Study) -> None:
+def draw_phases(axes, study):
     """Which head is ahead, by strength and number of training samples; each cell shows its paired t."""
     from matplotlib.patches import Rectangle  # figures are an extra
 
