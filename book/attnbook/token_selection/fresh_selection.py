@@ -41,12 +41,9 @@ def fresh_attention(law: TokenLaw, own_score: float, other_score: float, score_v
     Args: own_score $v\cdot\mu_{Y^*}$, other_score $v\cdot\mu_{-Y^*}$, score_variance s^2 >= 0. Returns (T,), sum 1 to about 1e-9 for
     s up to 4. Source: derived.
     """
-    own, other = checks.finite_number("own_score", own_score), checks.finite_number("other_score", other_score)
-    if checks.finite_number("score_variance", score_variance) < 0:
-        raise ValueError(f"score_variance must be >= 0; got {score_variance!r}")
     spread = math.sqrt(score_variance)
     kinds, kind, count = np.unique(law.signal_share().numpy(), axis=0, return_inverse=True, return_counts=True)
-    mean = kinds @ np.array([own, other])
+    mean = kinds @ np.array([own_score, other_score])
     g, weight = _normal_nodes(min(200, 24 + math.ceil(40 * spread)))
     w = np.arange(mean.min() - 4 - 8 * spread, mean.max() + 34 + 8 * spread, _GUMBEL_STEP)
     arrival = np.exp(np.clip(mean[:, None, None] + spread * g - w[:, None], -700, 700))  # (kinds, w, g)
@@ -78,8 +75,7 @@ def hard_selection(discrimination: float, law: TokenLaw) -> Floats:
 
     $P_t=\int\varphi(x)\prod_{u\ne t}\Phi\bigl(x+D(a_t-a_u)\bigr)dx$ by Gauss-Hermite quadrature. Returns (T,). Source: derived.
     """
-    D = checks.finite_number("discrimination", discrimination)
-    share = law.signal_share().sum(-1).numpy()
+    D, share = discrimination, law.signal_share().sum(-1).numpy()
     x, weight = _normal_nodes(160)
     ahead = torch.special.ndtr(
         torch.as_tensor(x + D * (share[:, None, None] - share[None, :, None]))
@@ -116,6 +112,7 @@ def selection_accuracy(discrimination: float, law: TokenLaw) -> float:
         >>> print(f"{selection_accuracy(0.0, law):.2f} {selection_accuracy(10.0, law):.2f}")
         0.56 1.00
     """
+    checks.finite_number("discrimination", discrimination)
     both = law.signal_share().numpy()
     reach = law.signal_norm / (math.sqrt(2) * law.noise_std) * (both[:, 0] - both[:, 1])
     return float(hard_selection(discrimination, law) @ torch.special.ndtr(torch.as_tensor(reach)).numpy())

@@ -19,42 +19,23 @@ Source: derived in the theory chapter of Part II. numpy, float64.
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
-from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
 
 CLEAN, FLIPPED = 0, 1
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The orthogonal-noise prediction, or limit, at one time."""
+class MeanField(SimpleNamespace):
+    """A path of K moments.
 
-    time: float  # in gradient steps, not necessarily whole
-    scores: Floats  # (2, T), clean and flipped
-    attention: Floats  # (2, T)
-    margins: Floats  # (2,), Y f
-    signal_score: float  # S = v . mu, the score of a bare signal
-    score_variance: float  # sigma^2 |v|^2, of a fresh token's score
-    prompt_norm_squared: float  # |p|^2
-
-
-@dataclass(frozen=True)
-class MeanField:
-    """A path of K moments; every attribute has K in front."""
-
-    time: Floats  # (K,)
-    scores: Floats  # (K, 2, T)
-    attention: Floats  # (K, 2, T)
-    margins: Floats  # (K, 2)
-    signal_score: Floats  # (K,)
-    score_variance: Floats  # (K,)
-    prompt_norm_squared: Floats  # (K,)
+    time (K,), in gradient steps, not necessarily whole; scores and attention (K, 2, T), clean and flipped; margins (K, 2), Y f;
+    signal_score (K,), S = v . mu, the score of a bare signal; score_variance (K,), sigma^2 |v|^2, of a fresh token's score;
+    prompt_norm_squared (K,), |p|^2.
+    """
 
     def crossing(self, values: Floats, level: float) -> float:
         """Time at which `values` (K,) first reaches `level` from below, linearly interpolated; nan if it never does."""
@@ -73,7 +54,7 @@ def flipped_share(law: TokenLaw) -> float:
     return 2 * law.flips_per_class / law.n if law.balanced else law.label_noise
 
 
-def _softmax_parts(scores: Floats, values: Floats) -> tuple[Floats, Floats, Floats]:
+def _softmax_parts(scores, values):
     """Attention, value minus mean value (exact next to saturation), mean value. All from (2, T)."""
     top = scores.argmax(-1)[:, None]
     weight = np.exp(scores - np.take_along_axis(scores, top, -1))
@@ -84,17 +65,16 @@ def _softmax_parts(scores: Floats, values: Floats) -> tuple[Floats, Floats, Floa
     return weight, gap - mean_gap, (best + mean_gap)[:, 0]
 
 
-@checks.checked
 def mean_field(
-    law: TokenLaw,
-    step_size: float,
+    law,
+    step_size,
     *,
-    weight_scale: float = 1 / 3,
-    horizon: float = math.inf,
-    until: Callable[[Moment], bool] | None = None,
-    finite_size: bool = True,
-    largest_move: float = 0.05,
-    at_most: int = 20_000,
+    weight_scale=1 / 3,
+    horizon=math.inf,
+    until=None,
+    finite_size=True,
+    largest_move=0.05,
+    at_most=20_000,
 ) -> MeanField:
     """Integrate the equations above from zero scores by fourth-order Runge-Kutta steps of varying length.
 
@@ -102,20 +82,15 @@ def mean_field(
         law: the data law; `flipped_share(law)` is the weight of the flipped kind.
         step_size: alpha > 0; time is counted in gradient steps.
         weight_scale: sigma_w^2 d > 0. The start is p_0 = 0.
-        horizon: last time, > 0. until: stop at the first moment for which it is true. One of the two must end the path.
+        horizon: last time, > 0. until: stop at the first moment, with one value of each attribute of a path, for which it is true. One of
+            the two must end the path.
         finite_size: the prediction, with the growth of |p| (True), or the limit d -> infinity (False).
         largest_move: the most that any score moves in one step of the integrator.
         at_most: most steps of the integrator.
 
-    Raises ValueError for a bad argument, RuntimeError if the path is not over after `at_most` steps.
+    Raises RuntimeError if the path is not over after `at_most` steps.
     """
-    alpha = checks.positive_number("step_size", step_size)
-    m = checks.positive_number("weight_scale", weight_scale)
-    checks.positive_number("largest_move", largest_move)
-    if not horizon > 0:
-        raise ValueError(f"horizon must be > 0; got {horizon!r}: it is a number of gradient steps")
-    if until is None and math.isinf(horizon):
-        raise ValueError("horizon must be finite when until is not given; got inf: nothing would end the path")
+    m = weight_scale
     own_norm = law.noise_std**2 * law.d
     head = law.head_norm * law.signal_norm
     both = law.signal_share().numpy()
@@ -125,15 +100,15 @@ def mean_field(
     eta = flipped_share(law)
     kinds = np.array([1 - eta, eta])
     half_r = law.n * law.snr**2 / 2
-    speed = alpha * own_norm * head / law.n
+    speed = step_size * own_norm * head / law.n
 
-    def state(own: Floats) -> tuple[float, float, float]:
+    def state(own):
         """Signal score and |p|^2 in the coordinates that carry no factor sqrt(lambda), and lambda."""
         signal = half_r * float(kinds @ (own @ share))
         norm = law.n * float(kinds @ (own**2).sum(-1)) / own_norm + 2 * (signal / law.signal_norm) ** 2
         return signal, norm, m + norm if finite_size else m
 
-    def rate(own: Floats) -> tuple[Floats, tuple[float, float, float, Floats, Floats, Floats]]:
+    def rate(own):
         signal, norm, lam = state(own)
         scores = math.sqrt(lam) * (own + signal * share)
         attention, gap, mean = _softmax_parts(scores, values)
@@ -143,8 +118,14 @@ def mean_field(
     own, time, path = np.zeros((2, law.tokens)), 0.0, []
     for _ in range(at_most):
         first, (signal, norm, lam, scores, attention, mean) = rate(own)
-        moment = Moment(
-            time, scores, attention, head * mean, math.sqrt(lam) * signal, law.noise_std**2 * (lam + m) * norm, norm
+        moment = SimpleNamespace(
+            time=time,
+            scores=scores,
+            attention=attention,
+            margins=head * mean,
+            signal_score=math.sqrt(lam) * signal,
+            score_variance=law.noise_std**2 * (lam + m) * norm,
+            prompt_norm_squared=norm,
         )
         path.append(moment)
         if time >= horizon or (until is not None and until(moment)):
@@ -164,5 +145,4 @@ def mean_field(
         raise RuntimeError(
             f"the path is not over after at_most = {at_most} steps (time {time:g}): raise it, or ask for less"
         )
-    names = ("time", "scores", "attention", "margins", "signal_score", "score_variance", "prompt_norm_squared")
-    return MeanField(*(np.array([getattr(moment, name) for moment in path]) for name in names))
+    return MeanField(**{name: np.array([getattr(moment, name) for moment in path]) for name in vars(path[0])})

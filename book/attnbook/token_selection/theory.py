@@ -16,7 +16,7 @@ import numpy as np
 
 from attnbook.halving import halved
 from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold, selection_accuracy
-from attnbook.token_selection.mean_field import CLEAN, MeanField, Moment, flipped_share, mean_field
+from attnbook.token_selection.mean_field import CLEAN, MeanField, flipped_share, mean_field
 from attnlib import checks
 from attnlib.arrays import Floats
 from attnlib.token_selection.law import TokenLaw
@@ -63,29 +63,23 @@ def uniform_attention_accuracy(law: TokenLaw) -> float:
     k = `law.same_class_tokens`; for k = 1 the two weak tokens cancel. Source: derived.
     """
     strength = law.signal_norm * (1 + (law.same_class_tokens - 1) * law.weak_signal)
-    return _normal_cdf(strength / (law.noise_std * math.sqrt(2 * law.tokens)))
+    return 0.5 * math.erfc(-strength / (law.noise_std * math.sqrt(2 * law.tokens)) / math.sqrt(2))
 
 
 # The clocks of the theorem: denominators without the constant that Theta hides
 
 
-def not_overfitting_clock(
-    law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, prompt_scale: float = 0.0
-) -> float:
+def not_overfitting_clock(law, step_size, *, weight_scale=1 / 3, prompt_scale=0.0) -> float:
     r"""Steps $1/\bigl(\alpha|\nu||\mu|^3d\max\{\sigma_w^2,\sigma_p^2\}\bigr)$. Source: paper (poster), part 1 of the theorem."""
-    alpha, scale = _speed(step_size, weight_scale, prompt_scale)
-    return 1 / (alpha * law.head_norm * law.signal_norm**3 * scale)
+    return 1 / (step_size * law.head_norm * law.signal_norm**3 * max(weight_scale, prompt_scale))
 
 
-def overfitting_clock(
-    law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3, prompt_scale: float = 0.0
-) -> float:
-    r"""Steps $1/\bigl(\alpha n^{-1}\sigma_\varepsilon^2|\nu||\mu|d^2\max\{\sigma_w^2,\sigma_p^2\}\bigr)$, no exponential.
+def overfitting_clock(law, step_size, *, weight_scale=1 / 3) -> float:
+    r"""Steps $1/\bigl(\alpha n^{-1}\sigma_\varepsilon^2|\nu||\mu|d^2\sigma_w^2\bigr)$ from $p_0=0$, no exponential.
 
     Source: paper (poster), denominator in part 2 of the theorem. That it is the time of overfitting is derived.
     """
-    alpha, scale = _speed(step_size, weight_scale, prompt_scale)
-    return law.n / (alpha * law.noise_std**2 * law.head_norm * law.signal_norm * law.d * scale)
+    return law.n / (step_size * law.noise_std**2 * law.head_norm * law.signal_norm * law.d * weight_scale)
 
 
 def benign_clock(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> float:
@@ -93,8 +87,8 @@ def benign_clock(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3
 
     The paper's Theta and o hide the factor in the exponent; `delay_exponent` derives it.
     """
-    clock = overfitting_clock(law, step_size, weight_scale=weight_scale)
-    return _exp(1 / n_snr_squared(law) + math.log(clock))
+    log_clock = 1 / n_snr_squared(law) + math.log(overfitting_clock(law, step_size, weight_scale=weight_scale))
+    return math.exp(log_clock) if log_clock < 709 else math.inf
 
 
 # Clean samples: when half of the attention is on the relevant token
@@ -125,7 +119,6 @@ def first_half_constant(law: TokenLaw) -> float:
     return float((weights / (pull * spread)).sum() * end)
 
 
-@checks.checked
 def first_half_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 / 3) -> float:
     """Steps until the mean attention of clean samples on their relevant token is 1/2, for orthogonal noise and every n SNR^2.
 
@@ -263,7 +256,7 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
         >>> print(f"{selection_time(law, 5e-3)[0]:.1f}")
         9.6
     """
-    alpha, scale = _speed(step_size, weight_scale, 0.0)
+    alpha, scale = checks.positive_number("step_size", step_size), checks.positive_number("weight_scale", weight_scale)
     checks.positive_number(
         "weak_signal", law.weak_signal, hint="without signal in x_2 flipped samples have no best token"
     )
@@ -298,7 +291,6 @@ def selection_time(law: TokenLaw, step_size: float, *, weight_scale: float = 1 /
     return high - math.log(lead * speed), high
 
 
-@checks.checked
 def selection_path(law: TokenLaw, step_size: float) -> MeanField:
     """Orthogonal noise, from zero until a fresh sample gives half of its attention to the relevant token; its last time is tau_sel.
 
@@ -307,7 +299,7 @@ def selection_path(law: TokenLaw, step_size: float) -> MeanField:
 
     look_again = fresh_threshold(law)
 
-    def selected(now: Moment) -> bool:
+    def selected(now):
         nonlocal look_again
         score = now.signal_score
         if score < look_again:
@@ -357,21 +349,5 @@ def existence_window(law: TokenLaw) -> tuple[float, float]:
 def constructed_direction_accuracy(law: TokenLaw, strength: float) -> float:
     r"""Fresh accuracy of that direction with c = `strength` and hard attention, from $D=|\mu|^2/(\sigma_\varepsilon|p|)$,
     $|p|^2=2|\mu|^2+c^2n\sigma_\varepsilon^2d$. Source: derived, leading order."""
-    norm = math.sqrt(
-        2 * law.signal_norm**2 + checks.finite_number("strength", strength) ** 2 * law.n * law.noise_std**2 * law.d
-    )
+    norm = math.sqrt(2 * law.signal_norm**2 + strength**2 * law.n * law.noise_std**2 * law.d)
     return selection_accuracy(law.signal_norm**2 / (law.noise_std * norm), law)
-
-
-def _normal_cdf(x: float) -> float:
-    return 0.5 * math.erfc(-x / math.sqrt(2))
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 709 else math.inf
-
-
-def _speed(step_size: float, weight_scale: float, prompt_scale: float) -> tuple[float, float]:
-    alpha = checks.positive_number("step_size", step_size)
-    scales = [checks.finite_number(n, v) for n, v in (("weight_scale", weight_scale), ("prompt_scale", prompt_scale))]
-    return alpha, checks.positive_number("max(weight_scale, prompt_scale)", max(scales), hint="a variance times d")
