@@ -491,17 +491,19 @@ def _(own, patch):
 @case(FINITE_DATA["E4"], 1.0, 1.25)
 def _(more, patch):
     law = Study(alpha=1.0, noise=0.1)
-    ladder = Study(
-        kappa=0.5, tau=math.inf, limit=lambda tasks: near(limit_error(math.inf, 1.0, 0.5 * more, 0.1, tasks))
-    )
-    return Study(law=law, unlimited=ladder)
+    limit = {tasks: near(limit_error(math.inf, 1.0, 0.5 * more, 0.1, tasks)) for tasks in ("fresh", "seen")}
+    return Study(law=law, unlimited=Study(kappa=0.5, tau=math.inf, limit=limit))
 
 
 @case(FINITE_DATA["E10"], 1.05, 1.2)
 def _(factor, patch):
     law = Study(alpha=1.0, noise=0.1, length=16)
     fitted = full(factor * pattern_error(1.0, 0.1, 16), len(CURVE))
-    return Study(law=law, curve=torch.stack([fitted] * 3), shares=[full(factor * pattern_error(1.0, 0.1, LARGE), 3)])
+    return Study(
+        law=law,
+        curve=dict.fromkeys(("fresh", "penalty"), fitted),
+        shares=[full(factor * pattern_error(1.0, 0.1, LARGE), 3)],
+    )
 
 
 SPECTRUM = SpectrumLaw((0.4, 0.3, 0.2, 0.1), 31)

@@ -11,7 +11,6 @@ from attnbook.finite_data.attention import fit_step, sampled_error
 from attnbook.finite_data.law import PretrainingSet, summary_of
 from attnbook.finite_data.limits import many_prompts_error, pattern_error, prompt_cost, ridge_error, stieltjes
 from attnbook.finite_data.predictors import estimate_error, task_estimate
-from attnbook.finite_data.study import make_study
 from tests.bad_input import refusing
 
 LAW = TaskLaw(d=5, length=8, tasks=3, noise=0.3)
@@ -250,11 +249,6 @@ def law(**changes) -> TaskLaw:
     return TaskLaw(**({"d": 4, "length": 4, "tasks": 2, "noise": 0.1} | changes))
 
 
-def study(**changes):
-    given = {"alpha": 1.0, "kappa": 0.5, "noise": 0.1, "draws": 2} | changes
-    return make_study(**given, steps=1, penalty=0.1, softmax_draws=2, seed=0)
-
-
 test_refusals = refusing(
     (lambda: LAW.draw(2, 0, runs=1), "prompts must be at least the number of tasks, 3; got 2"),
     (lambda: NEW.draw_tasks(0, runs=1), "got None: a new task in each prompt"),
@@ -267,9 +261,7 @@ test_refusals = refusing(
     (lambda: best_attention(LAW, torch.zeros(2, 4, dtype=torch.float64)), "task_vectors must have shape"),
     (lambda: extrapolate([8, 16], torch.zeros(2, 2)), r"sizes must be three different d or more .* got \[8, 16\]"),
     (lambda: extrapolate([8, 16, 32], torch.zeros(2, 2)), "values must have shape"),
-    (lambda: many_prompts_error(1.0, 0.0, 0.1), "kappa must be a finite number > 0; got 0"),
-    (lambda: prompt_cost(1.0, 1.0, -1.0), "noise must be >= 0; got -1"),
-    (lambda: ridge_error(1.0, 0.0), "noise must be a finite number > 0; got 0"),
-    (lambda: pattern_error(1.0, 0.1, 0), "length must be a finite number > 0; got 0"),
-    (study, (), {"draws": 1, "noise": 0.0, "alpha": -1.0, "kappa": 0.0}),
+    (lambda: limit_error(0.5, 1.0, 0.0, 0.1), "kappa must be a finite number > 0; got 0"),
+    (lambda: limit_error(math.inf, 1.0, 1.0, -1.0), "noise must be >= 0; got -1"),
+    (limit_error, (0.5, 1.0, 1.0, 0.1), {"tau": 0.0, "alpha": -1.0, "tasks": "new"}),
 )

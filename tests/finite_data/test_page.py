@@ -11,8 +11,8 @@ import torch
 from attnbook.finite_data import TaskLaw, exact_error, extrapolate, fit_attention, limit_error
 from attnbook.finite_data.claims import CLAIMS
 from attnbook.finite_data.figures import draw_descent, draw_transition
-from attnbook.finite_data.softmax import HEADS, softmax_rows, train_heads
-from attnbook.finite_data.study import Ladder, Measurer, make_study
+from attnbook.finite_data.softmax import HEADS, imbalance_of, pattern_of, softmax_rows, train_heads
+from attnbook.finite_data.study import TASK_COUNTS, TASK_SHARES, Measurer, ladder_of, make_study
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
 from tests.worlds import worlds
@@ -24,7 +24,7 @@ def test_a_rung_is_a_mean_over_draws_of_fits_at_one_size() -> None:
     data = law.draw(21, 4, runs=9, first_run=20_000)
     expected = exact_error(fit_attention(data), law).reshape(3, 3).mean(1)
     torch.testing.assert_close(ladder.fresh[:, 1], expected)
-    assert ladder.limit("seen").shape == (3,)
+    assert ladder.limit["seen"].shape == (3,)
 
 
 def test_a_limit_is_that_of_the_numbers_of_tasks_that_were_drawn() -> None:
@@ -32,9 +32,9 @@ def test_a_limit_is_that_of_the_numbers_of_tasks_that_were_drawn() -> None:
     here = Measurer(1.0, 0.1, draws=12, seed=1)
     laws = tuple(here.law(0.3, d) for d in (16, 32, 64))
     assert [law.tasks for law in laws] == [5, 10, 19]
-    ladder = Ladder(math.inf, laws[0], laws, *here.unlimited(laws, 50, 4))
+    ladder = ladder_of(math.inf, laws[0], laws, *here.unlimited(laws, 50, 4))
     for tasks in ("fresh", "seen"):
-        values, plain = ladder.limit(tasks), extrapolate(ladder.sizes, getattr(ladder, tasks))
+        values, plain = ladder.limit[tasks], extrapolate(ladder.sizes, getattr(ladder, tasks))
         error, formula = values.std() / 12**0.5, limit_error(math.inf, 1.0, 5 / 16, 0.1, tasks)
         assert abs(values.mean() - formula) < 3 * error
         assert abs(plain.mean() - formula) > 3 * error
@@ -90,8 +90,8 @@ def test_a_step_of_training_is_adams_on_the_loss_of_part_threes_predictions() ->
 
 def test_rows_of_softmax_heads() -> None:
     rows = softmax_rows((1, 4), d=3, length=6, noise=0.1, draws=2, steps=5, prompts=500, seed=1)
-    assert [row.tasks for row in rows] == [1, 4]
-    for row in rows:
+    assert list(rows) == [1, 4]
+    for row in rows.values():
         assert row.seen.shape == row.linear_fresh.shape == row.pattern.shape == (2,)
         assert (row.linear_seen < row.linear_fresh).all()
     omega = torch.tensor([[0.5, -0.5]], dtype=torch.float64)
@@ -99,10 +99,8 @@ def test_rows_of_softmax_heads() -> None:
     spike = torch.zeros(4, 4, dtype=torch.float64)
     spike[3, 1] = 0.5 * math.sqrt(3)  # as much norm as the pattern
     circuits = Circuits(omega[..., None, None] * eye + spike, torch.ones(1, 2, 4, dtype=torch.float64))
-    one = type(rows[0])(1, circuits, *(rows[0].seen for _ in range(4)))
-    assert one.pattern.item() == pytest.approx(0.5)
-    assert one.imbalance.item() == pytest.approx(1.0)
-    assert one.log_ratio.abs().max() == 0
+    assert pattern_of(circuits).item() == pytest.approx(0.5)
+    assert imbalance_of(circuits).item() == pytest.approx(1.0)
 
 
 # --- controls ---------------------------------------------------------------------------------------------------------
@@ -117,60 +115,51 @@ def near(*middles: float) -> torch.Tensor:
 LAW = TaskLaw(16, 16, 8, 0.1)
 
 
-def swapped(*pair: float, own: bool) -> tuple[torch.Tensor, ...]:
-    return tuple(near(*(pair if own else pair[::-1])).T)
+def _ladder(tau: float, kappa: float) -> SimpleNamespace:
+    """Errors of a ladder in the limit."""
+    limit = {tasks: near(limit_error(tau, LAW.alpha, kappa, LAW.noise, tasks))[:, 0] for tasks in ("fresh", "seen")}
+    return SimpleNamespace(tau=tau, kappa=LAW.kappa, limit=limit)
 
 
-def _ladder(tau: float, own: bool | None) -> SimpleNamespace:
-    """Errors of a ladder in the limit; `own` None: every prompt has a task of its own."""
-    kappa = math.inf if own is None else LAW.kappa
-    pair = {tasks: limit_error(tau, LAW.alpha, kappa, LAW.noise, tasks) for tasks in ("fresh", "seen")}
-    told = pair if own is not False else dict(zip(pair, reversed(pair.values()), strict=True))
-    return SimpleNamespace(tau=tau, kappa=LAW.kappa, limit=lambda tasks: near(told[tasks])[:, 0])
+def fitted(kappa: float) -> SimpleNamespace:
+    return SimpleNamespace(law=LAW, ladders=[_ladder(0.5, kappa), _ladder(2.0, kappa)])
 
 
-def fitted(own: bool | None) -> SimpleNamespace:
-    return SimpleNamespace(law=LAW, ladders=(_ladder(0.5, own), _ladder(2.0, own)))
-
-
-def transition(own: bool) -> SimpleNamespace:
+def transition() -> SimpleNamespace:
     """Excesses at two lengths, (20, 2, 3)."""
-    exponents, level = ((0.0, 0.5, 1.0), 0.52) if own else ((0.5, 1.0, 0.0), 0.47)
-    rows = [[level * 4 ** (power * far) for power in exponents] for far in (1, 0)]
+    rows = [[0.52 * 4 ** (power * far) for power in (0.0, 0.5, 1.0)] for far in (1, 0)]
     return SimpleNamespace(long=torch.stack([near(*row) for row in rows], 1))
 
 
-def peak(own: bool) -> SimpleNamespace:
-    plain, ridge = swapped(200.0, 2.34, own=own)
-    return SimpleNamespace(law=LAW, curve=torch.stack([plain, plain, ridge])[..., None].expand(3, 20, 10))
+def peak() -> SimpleNamespace:
+    plain, ridge = near(200.0).expand(20, 10), near(2.34).expand(20, 10)
+    return SimpleNamespace(law=LAW, curve={"fresh": plain, "penalty": ridge})
 
 
-def memory(own: bool) -> SimpleNamespace:
-    posterior, linear = swapped(1.65, 0.935, own=own)
-    return SimpleNamespace(law=LAW, predictors=[posterior], shares=[linear], at_kappa=lambda values: values)
+def memory() -> SimpleNamespace:
+    posterior, linear = (near(error).expand(1, 20, len(TASK_SHARES)) for error in (1.65, 0.935))
+    return SimpleNamespace(law=LAW, predictors=posterior, shares=linear)
 
 
-def one_task(own: bool, noise: float = 0.1) -> SimpleNamespace:
+def one_task(noise: float = 0.1) -> SimpleNamespace:
     step = 1 / (1 + 1 / 16 + 1 + noise)
-    pattern, full = swapped(1.1 - step, 2.18, own=own)
-    return SimpleNamespace(one_task=SimpleNamespace(law=LAW, step=near(step)[:, 0], pattern=pattern, full=full))
+    step, pattern, full = (near(x)[:, 0] for x in (step, 1.1 - step, 2.18))
+    return SimpleNamespace(one_task=SimpleNamespace(law=LAW, step=step, pattern=pattern, full=full))
 
 
-def heads(own: bool) -> SimpleNamespace:
-    imbalance, *_ = swapped(0.01, 0.99, own=own)
-    pattern = dict(zip((2, 20), swapped(0.1, 0.95, own=own), strict=True))
-    rows = {k: SimpleNamespace(imbalance=imbalance, pattern=pattern[k]) for k in (2, 20)}
+def heads() -> SimpleNamespace:
+    rows = {k: SimpleNamespace(imbalance=near(0.01)[:, 0]) for k in TASK_COUNTS}
+    rows[2].pattern, rows[20].pattern = near(0.1)[:, 0], near(0.95)[:, 0]
     return SimpleNamespace(heads=rows)
 
 
 @pytest.mark.parametrize(
     ("name", "own", "others"),
     [
-        ("E2", fitted(True), (fitted(None), fitted(False))),
-        ("E9", one_task(True), (one_task(True, noise=0.0), one_task(False))),
-        *((name, world(True), (world(False),)) for name, world in (
-            ("E5", transition), ("E6", peak), ("E8", memory), ("E11", heads)
-        )),
+        ("E2", fitted(LAW.kappa), (fitted(math.inf), CLAIMS["E2"].wrongs[1](fitted(LAW.kappa)))),
+        ("E5", transition(), (SimpleNamespace(long=transition().long.roll(-1, -1)),)),
+        ("E9", one_task(), (one_task(noise=0.0), CLAIMS["E9"].wrongs[1](one_task()))),
+        *((name, world(), (CLAIMS[name].wrong(world()),)) for name, world in (("E6", peak), ("E8", memory), ("E11", heads))),
     ],
 )  # fmt: skip
 def test_claim_and_controls_each_hold_in_their_own_world(name: str, own: object, others: tuple[object, ...]) -> None:

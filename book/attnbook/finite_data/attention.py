@@ -171,10 +171,9 @@ def sampled_error(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The error of linear attention (R, d, d+1) counted on whole prompts, which the head reads: means and standard errors, (R,) each.
 
-    Tasks are fresh, or those given, (R, k, d); prompts, two or more, are those of the streams (seed, "test", run). ValueError otherwise.
+    Tasks are fresh, or those given, (R, k, d); prompts, two or more, are those of the streams (seed, "test", run).
     It has no line in common with `exact_error`.
     """
-    checks.whole_number("prompts", prompts, at_least=2)
     drawn = law.draw_prompts(prompts, seed, runs=gamma.shape[0], task_vectors=task_vectors)
     predicted = torch.einsum("rnd,rde,rne->rn", drawn.query, gamma, summary_of(drawn.x, drawn.y))
     squares = (predicted - drawn.target).square()

@@ -1,35 +1,32 @@
 """The figures of the page of finite data in context. Lines are formulas, points are measurements."""
 
 import math
-from typing import Any
 
 import numpy as np
-import torch
 
 from attnbook import draws as estimate
 from attnbook.finite_data.limits import limit_error, pattern_error, ridge_error
-from attnbook.finite_data.study import CURVE, LARGE, TASK_SHARES, Study
+from attnbook.finite_data.study import CURVE, LARGE, TASK_SHARES
 from bookkit.figures import COLOURS, measured, theory
 
 TASKS = {"fresh": "noisy", "seen": "clean"}  # colours
 
 
-def draw_descent(study: Study) -> None:
+def draw_descent(study):
     """Error against tau: limits, medians at one d, extrapolations, and ridge fits."""
     import matplotlib.pyplot as plt  # as below: whoever imports this module need not draw
 
     law, kappa = study.law, study.law.kappa
     _, ax = plt.subplots()
-    for tasks, values in zip(TASKS, study.curve, strict=False):
-        colour = TASKS[tasks]
+    for tasks, colour in TASKS.items():
         for side in (np.linspace(0.1, 0.985, 120), np.linspace(1.015, 4, 160)):
             limits = [limit_error(tau, law.alpha, kappa, law.noise, tasks) for tau in side]
             label = f"limit, {tasks} tasks" if side[0] < 1 else None
             theory(ax, side, limits, colour=colour, label=label)
-        _medians(ax, values, colour, label=f"$d={law.d}$, {tasks} tasks")
+        _medians(ax, study.curve[tasks], colour, label=f"$d={law.d}$, {tasks} tasks")
         for ladder in study.ladders:
-            draw_limit(ax, ladder.tau, ladder.limit(tasks), colour)
-    _medians(ax, study.curve[2], "noisy", label="with a penalty", mfc="none")
+            draw_limit(ax, ladder.tau, ladder.limit[tasks], colour)
+    _medians(ax, study.curve["penalty"], "noisy", label="with a penalty", mfc="none")
     theory(ax, [0.1, 4], [law.label_variance] * 2, ls=":", label="predicting zero")
     ax.set(yscale="log", ylim=(0.4, 30), xlim=(0, 4.05), xlabel=r"prompts, $\tau=n/d^2$", ylabel="error")
     ax.set_yticks([0.5, 1, 2, 5, 10, 20], ["0.5", "1", "2", "5", "10", "20"])
@@ -37,7 +34,7 @@ def draw_descent(study: Study) -> None:
     ax.legend(ncols=2, loc="upper right")
 
 
-def draw_transition(study: Study) -> None:
+def draw_transition(study):
     """Error against kappa with unlimited prompts, and the predictors beside it."""
     import matplotlib.pyplot as plt
 
@@ -64,7 +61,7 @@ def draw_transition(study: Study) -> None:
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
-def _medians(ax: Any, values: torch.Tensor, colour: str, **style: Any) -> None:
+def _medians(ax, values, colour, **style):
     """Medians of the columns of values (R, CURVE) with bars of 95 %; those outside of the frame are left out."""
     found = [estimate.median(column) for column in values.T]
     middle = np.array([one.value for one in found])
@@ -73,7 +70,7 @@ def _medians(ax: Any, values: torch.Tensor, colour: str, **style: Any) -> None:
     measured(ax, np.array(CURVE)[kept], middle[kept], error=bars[:, kept], colour=colour, **style)
 
 
-def draw_limit(ax: Any, x: float, values: torch.Tensor, colour: str) -> None:
+def draw_limit(ax, x, values, colour):
     """A square: mean and two standard errors of values (R,)."""
     style = {"fmt": "s", "markersize": 7, "markeredgecolor": COLOURS["theory"], "zorder": 5}
     measured(ax, [x], [values.mean()], error=[2 * values.std() / math.sqrt(len(values))], colour=colour, **style)

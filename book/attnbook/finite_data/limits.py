@@ -17,8 +17,7 @@ def stieltjes(q: float, kappa: float) -> float:
 
     Where $q+1<1/\kappa$ the denominator is a difference; it is then computed as a quotient, which loses no digits. Source: authors' code.
     """
-    checks.positive_number("q", q)
-    share = _inverse("kappa", kappa)
+    share = 1 / kappa
     b = q + 1 - share
     root = math.sqrt(b * b + 4 * q * share)
     return 2 / (b + root) if b >= 0 else (root - b) / (2 * q * share)
@@ -29,9 +28,9 @@ def many_prompts_error(alpha: float, kappa: float, noise: float, tasks: str = "f
 
     $$ e_\infty^{\text{fresh}}=\rho+q-2q^2m+(1+q)\,q^2|m'|,\qquad e_\infty^{\text{seen}}=\rho+q-q^2m, \qquad m=M_\kappa(q) $$
     """
-    q, share = _ratio(alpha, noise), _inverse("kappa", kappa)
+    q, share = (1 + noise) / alpha, 1 / kappa
     m = stieltjes(q, kappa)
-    if checks.one_of("tasks", tasks, ("fresh", "seen")) == "seen":
+    if tasks == "seen":
         return noise + q - q * q * m
     slope = m * m / (1 - share * (m / (1 + share * m)) ** 2)
     return noise + q - 2 * q * q * m + (1 + q) * q * q * slope
@@ -45,8 +44,7 @@ def prompt_cost(alpha: float, kappa: float, noise: float, tasks: str = "fresh") 
     seen = many_prompts_error(alpha, kappa, noise, "seen")
     if tasks == "seen":
         return seen
-    checks.one_of("tasks", tasks, ("fresh", "seen"))
-    q = _ratio(alpha, noise)
+    q = (1 + noise) / alpha
     return (1 + q) * stieltjes(q, kappa) * seen
 
 
@@ -80,11 +78,16 @@ def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str
         >>> round(limit_error(0.5, 1.0, 2.0, 0.1), 4), limit_error(1.0, 1.0, 2.0, 0.1)
         (1.4875, inf)
     """
-    if _infinite(tau):
-        return many_prompts_error(alpha, kappa, noise, tasks)
-    checks.positive_number("tau", tau)
+    for name, value in (("tau", tau), ("kappa", kappa)):
+        if value != math.inf:
+            checks.positive_number(name, value)
+    checks.positive_number("alpha", alpha)
+    if checks.finite_number("noise", noise) < 0:
+        raise ValueError(f"noise must be >= 0; got {noise!r}: it is a variance")
     checks.one_of("tasks", tasks, ("fresh", "seen"))
-    q, share = _ratio(alpha, noise), _inverse("kappa", kappa)
+    if tau == math.inf:
+        return many_prompts_error(alpha, kappa, noise, tasks)
+    q, share = (1 + noise) / alpha, 1 / kappa
     if tau == 1:
         return math.inf
     if tau > 1:
@@ -102,12 +105,12 @@ def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str
 
 def pattern_error(alpha: float, noise: float, length: float = math.inf) -> float:
     r"""$1+\rho-1/(1+\frac1l+q)$, the error on fresh tasks of the best $\Gamma=(\eta I,0)$, which no $\Gamma$ undercuts."""
-    return 1 + noise - 1 / (1 + _inverse("length", length) + _ratio(alpha, noise))
+    return 1 + noise - 1 / (1 + 1 / length + (1 + noise) / alpha)
 
 
 def ridge_error(alpha: float, noise: float) -> float:
     r"""$\rho+\frac\rho\alpha M_\alpha(\frac\rho\alpha)$, the limit of the error of ridge regression on the prompt alone; noise rho > 0."""
-    ratio = checks.positive_number("noise", noise) / checks.positive_number("alpha", alpha)
+    ratio = noise / alpha
     return noise + ratio * stieltjes(ratio, alpha)
 
 
@@ -149,19 +152,3 @@ def extrapolate(sizes: Sequence[float], values: torch.Tensor) -> torch.Tensor:
     powers = torch.stack([torch.ones_like(d), 1 / d, 1 / d**2], dim=1)
     weights: torch.Tensor = torch.linalg.pinv(d[:, None] * powers)[0].mul(d)
     return values @ weights
-
-
-def _ratio(alpha: float, noise: float) -> float:
-    """q = (1 + rho)/alpha."""
-    if checks.finite_number("noise", noise) < 0:
-        raise ValueError(f"noise must be >= 0; got {noise!r}: it is a variance")
-    return (1 + noise) / checks.positive_number("alpha", alpha)
-
-
-def _inverse(name: str, value: float) -> float:
-    """1/value of a number > 0 that may be infinite."""
-    return 0.0 if _infinite(value) else 1 / checks.positive_number(name, value)
-
-
-def _infinite(value: object) -> bool:
-    return isinstance(value, float) and value == math.inf

@@ -9,13 +9,12 @@ the number of tasks is. It starts from a small opposite pair. Source: the heads 
 """
 
 import math
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from attnbook.finite_data import TaskLaw, best_attention, exact_error
-from attnlib import checks
 from attnlib.in_context import Circuits, Prompts, predict
 from attnlib.randomness import stream
 
@@ -26,45 +25,29 @@ START = 0.02  # standard deviation of the start's entries
 AHEAD = 50  # steps whose prompts are drawn at once
 
 
-@dataclass(frozen=True)
-class SoftmaxRow:
-    """R runs at k tasks: trained heads, and the best linear attention for the same tasks; errors on seen and on fresh tasks."""
-
-    tasks: int
-    circuits: Circuits  # (R, H, ...)
-    seen: torch.Tensor  # (R,)
-    fresh: torch.Tensor  # (R,)
-    linear_seen: torch.Tensor  # (R,), exact
-    linear_fresh: torch.Tensor  # (R,), exact
-
-    @property
-    def imbalance(self) -> torch.Tensor:
-        """(R,): |mu_1 + mu_2| / (|mu_1| + |mu_2|): 0 for an opposite pair, 1 for two heads of one sign."""
-        mu = self.circuits.mu
-        return mu.sum(-1).abs() / mu.abs().sum(-1)
-
-    @property
-    def pattern(self) -> torch.Tensor:
-        """(R,): fraction of the squared norm of M_h, without the column that has no effect, that is in omega I; mean over heads."""
-        used = self.circuits.key_query[..., : self.circuits.d]
-        return (self.circuits.d * self.circuits.omega.square() / used.square().sum((-1, -2))).mean(-1)
-
-    @property
-    def log_ratio(self) -> torch.Tensor:
-        """(R,): log of the error on fresh tasks over that of the best linear attention."""
-        return (self.fresh / self.linear_fresh).log()
+def imbalance_of(circuits):
+    """(R,): |mu_1 + mu_2| / (|mu_1| + |mu_2|): 0 for an opposite pair, 1 for two heads of one sign."""
+    return circuits.mu.sum(-1).abs() / circuits.mu.abs().sum(-1)
 
 
-def softmax_rows(
-    counts: tuple[int, ...], *, d: int, length: int, noise: float, draws: int, steps: int, prompts: int, seed: int
-) -> tuple[SoftmaxRow, ...]:
-    """Train R runs at each number of tasks, all together, and measure them on `prompts` prompts each. ValueError for a bad number."""
-    checks.whole_number("steps", steps, at_least=1)
+def pattern_of(circuits):
+    """(R,): fraction of the squared norm of M_h, without the column that has no effect, that is in omega I; mean over heads."""
+    used = circuits.key_query[..., : circuits.d]
+    return (circuits.d * circuits.omega.square() / used.square().sum((-1, -2))).mean(-1)
+
+
+def softmax_rows(counts, *, d, length, noise, draws, steps, prompts, seed):
+    """Train R runs at each number of tasks, all together, and measure them on `prompts` prompts each.
+
+    By number of tasks: errors of the trained heads on seen and on fresh tasks, and (exact) of the best linear attention for the same tasks,
+    linear_seen and linear_fresh; imbalance and pattern of the heads; log_ratio, of the error on fresh tasks over that of linear attention:
+    all (R,).
+    """
     laws = [TaskLaw(d, length, k, noise) for k in counts]
     known = [law.draw_tasks(seed, runs=draws, first_run=place * draws) for place, law in enumerate(laws)]
     padded = torch.cat([torch.nn.functional.pad(tasks, (0, 0, 0, max(counts) - tasks.shape[1])) for tasks in known])
     circuits = train_heads(padded, [k for k in counts for _ in range(draws)], laws[0], steps=steps, seed=seed)
-    rows, unit = [], math.sqrt(d)
+    rows, unit = {}, math.sqrt(d)
     for place, (law, tasks) in enumerate(zip(laws, known, strict=True)):
         mine = circuits[place * draws : (place + 1) * draws]
         same, errors = {"runs": draws, "first_run": place * draws}, []
@@ -73,12 +56,14 @@ def softmax_rows(
             given = Prompts(unit * drawn.x, drawn.y, unit * drawn.query, drawn.target, drawn.task / unit)
             errors.append((predict(mine, given) - drawn.target).square().mean(-1))
         best = best_attention(law, tasks)
-        exact = exact_error(best, law, tasks), exact_error(best, law)
-        rows.append(SoftmaxRow(law.tasks or 0, mine, *errors, *exact))
-    return tuple(rows)
+        rows[law.tasks] = row = SimpleNamespace(tasks=law.tasks, imbalance=imbalance_of(mine), pattern=pattern_of(mine))
+        row.seen, row.fresh = errors
+        row.linear_seen, row.linear_fresh = exact_error(best, law, tasks), exact_error(best, law)
+        row.log_ratio = (row.fresh / row.linear_fresh).log()
+    return rows
 
 
-def train_heads(known: torch.Tensor, counts: list[int], law: TaskLaw, *, steps: int, seed: int) -> Circuits:
+def train_heads(known, counts, law, *, steps, seed) -> Circuits:
     """Circuits of R pairs after training; run r picks among the first counts[r] of its tasks known[r], (R, at least counts[r], d)."""
     runs, _, d = known.shape
     starts = np.stack([stream(seed, "start", run).standard_normal((HEADS, d + 1, d + 1)) for run in range(runs)])
@@ -106,9 +91,7 @@ def train_heads(known: torch.Tensor, counts: list[int], law: TaskLaw, *, steps: 
     return Circuits(padded, value.detach())
 
 
-def _batches(
-    known: torch.Tensor, counts: list[int], law: TaskLaw, randoms: list[np.random.Generator], steps: int
-) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+def _batches(known, counts, law, randoms, steps):
     """Tokens (R, B, l, d+1), queries (R, B, d) and targets (R, B) of the next steps."""
     d, length = law.d, law.length
     shape = (steps, BATCH)

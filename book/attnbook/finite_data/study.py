@@ -1,8 +1,8 @@
 """What the page of finite data in context draws and measures: ladders of sizes, tasks without prompts, predictors, softmax heads."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -10,8 +10,7 @@ import torch
 from attnbook.finite_data import TaskLaw, best_attention, exact_error, extrapolate, fit_attention, limit_error
 from attnbook.finite_data.attention import fit_step, sampled_error
 from attnbook.finite_data.predictors import estimate_error, ridge_estimate, task_estimate
-from attnbook.finite_data.softmax import SoftmaxRow, softmax_rows
-from attnlib import checks
+from attnbook.finite_data.softmax import softmax_rows
 from attnlib.randomness import stream
 
 CURVE = (0.25, 0.4, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)  # tau of the first figure
@@ -23,83 +22,28 @@ RIDGE_SIZES = (8, 16, 32)
 _FIRST = 10_000  # runs of different measurements are numbered apart, so that they share no draw
 
 
-@dataclass(frozen=True)
-class Ladder:
-    """Errors of fitted linear attention at several d: R independent rows; an entry is the mean of several draws."""
-
-    tau: float
-    law: TaskLaw  # whose alpha and kappa the limit has
-    laws: tuple[TaskLaw, ...]  # at each d; their numbers of examples and of tasks are whole
-    fresh: torch.Tensor  # (R, sizes)
-    seen: torch.Tensor  # (R, sizes)
-
-    @property
-    def kappa(self) -> float:
-        """k/d in the limit."""
-        return self.law.kappa
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """The d."""
-        return tuple(law.d for law in self.laws)
-
-    def formula(self, law: TaskLaw, tasks: str) -> float:
-        """The limit at the alpha and kappa of a law."""
-        return limit_error(self.tau, law.alpha, law.kappa, law.noise, tasks)
-
-    def limit(self, tasks: str) -> torch.Tensor:
-        """(R,): the extrapolated errors on "fresh" or "seen" tasks.
-
-        Where alpha d or kappa d is no whole number, a law has another alpha or kappa than the limit; its errors are first moved by the
-        difference of the formula at the two.
-        """
-        moved = [self.formula(self.law, tasks) - self.formula(law, tasks) for law in self.laws]
-        return extrapolate(self.sizes, getattr(self, tasks) + torch.tensor(moved, dtype=torch.float64))
+def formula(ladder, law, tasks):
+    """The limit at the tau of a ladder and the alpha and kappa of a law, on "fresh" or "seen" tasks."""
+    return limit_error(ladder.tau, law.alpha, law.kappa, law.noise, tasks)
 
 
-@dataclass(frozen=True)
-class Plain:
-    """A Gamma that nobody fitted: exact errors and those counted on whole prompts, on fresh and on seen tasks, (R, 2) each."""
+def ladder_of(tau, law, laws, fresh, seen):
+    """Errors of fitted linear attention at several `sizes` d, (R, sizes): R independent rows; an entry is the mean of several draws.
 
-    exact: torch.Tensor
-    counted: torch.Tensor
-    corner: torch.Tensor  # (R,): mean square of the last column, the factor of E h_{d+1}^2 in the error
-    moment: float  # (1 + 2/l)(1 + rho)^2, that mean square of h_{d+1}
-
-
-@dataclass(frozen=True)
-class OneTask:
-    """Pretraining on prompts of one task: the fitted step of the pattern, and errors on fresh tasks, (R,) each."""
-
-    law: TaskLaw
-    prompts: int
-    step: torch.Tensor
-    pattern: torch.Tensor  # error of that step
-    full: torch.Tensor  # error of all of Gamma, fitted to the same prompts
+    `limit`: the extrapolated errors (R,), by tasks. Where alpha d or kappa d is no whole number, a law has another alpha or kappa than the
+    limit, which has those of `law`; its errors are first moved by the difference of the formula at the two.
+    """
+    s = SimpleNamespace(tau=tau, kappa=law.kappa, sizes=tuple(one.d for one in laws), fresh=fresh, seen=seen)
+    s.limit = {}
+    for tasks, values in (("fresh", fresh), ("seen", seen)):
+        moved = [formula(s, law, tasks) - formula(s, one, tasks) for one in laws]
+        s.limit[tasks] = extrapolate(s.sizes, values + torch.tensor(moved, dtype=torch.float64))
+    return s
 
 
-@dataclass(frozen=True)
-class Study:
-    law: TaskLaw  # of the curve: the page's alpha, kappa and noise
-    ladders: tuple[Ladder, ...]  # tau < 1, tau > 1
-    curve: torch.Tensor  # (3, R, CURVE): least squares on fresh and on seen tasks, ridge on fresh ones
-    plain: Plain
-    unlimited: Ladder  # the best linear attention of k tasks: tau is infinite
-    shares: torch.Tensor  # (2, R, TASK_SHARES): its errors at d = `LARGE`, on fresh and on seen tasks
-    long: torch.Tensor  # (R, LENGTHS, 3): its excess over rho on fresh tasks there, at kappa = 1/2, 1, 2
-    one_task: OneTask
-    predictors: torch.Tensor  # (2, R, TASK_SHARES): the posterior mean over k tasks, on fresh and on seen tasks
-    ridge: torch.Tensor  # (R, RIDGE_SIZES)
-    heads: dict[int, SoftmaxRow]  # by their number of tasks
-
-    @property
-    def ridge_limit(self) -> torch.Tensor:
-        """(R,): the error of ridge regression, extrapolated."""
-        return extrapolate(RIDGE_SIZES, self.ridge)
-
-    def at_kappa(self, values: torch.Tensor) -> torch.Tensor:
-        """(R,): the column of values (R, TASK_SHARES) whose kappa is nearest to the page's."""
-        return values[:, min(range(len(TASK_SHARES)), key=lambda i: abs(TASK_SHARES[i] - self.ladders[0].kappa))]
+def at_kappa(values, kappa):
+    """(R,): the column of values (R, TASK_SHARES) whose kappa is nearest to this one."""
+    return values[:, min(range(len(TASK_SHARES)), key=lambda i: abs(TASK_SHARES[i] - kappa))]
 
 
 @dataclass(frozen=True)
@@ -111,35 +55,40 @@ class Measurer:
     draws: int
     seed: int
 
-    def law(self, kappa: float, d: int, alpha: float | None = None) -> TaskLaw:
+    def law(self, kappa, d, alpha=None):
         return TaskLaw(d, max(1, round((alpha or self.alpha) * d)), max(1, round(kappa * d)), self.noise)
 
-    def pair(self, gamma: torch.Tensor, law: TaskLaw, known: torch.Tensor) -> torch.Tensor:
+    def pair(self, gamma, law, known):
         """(2, R): exact errors on fresh and on the known tasks; of more than R draws, means over as many as there are for a row."""
         pair = torch.stack([exact_error(gamma, law), exact_error(gamma, law, known)])
         return pair.reshape(2, self.draws, -1).mean(-1)
 
-    def ladder(self, tau: float, law: TaskLaw, sizes: tuple[int, ...], each: tuple[int, ...]) -> Ladder:
+    def ladder(self, tau, law, sizes, each):
         """The number of prompts is tau d (d + 1): the limit is that of tau d^2, and the term in 1/d is smaller."""
-        columns, laws = [], tuple(self.law(law.kappa, d) for d in sizes)
+        columns, laws = [], [self.law(law.kappa, d) for d in sizes]
         for place, (here, count) in enumerate(zip(laws, each, strict=True)):
             data = here.draw(
                 round(tau * here.features), self.seed, runs=self.draws * count, first_run=(1 + place) * _FIRST
             )
             columns.append(self.pair(fit_attention(data), here, data.task_vectors))
-        return Ladder(tau, law, laws, *torch.stack(columns, dim=-1))
+        return ladder_of(tau, law, laws, *torch.stack(columns, dim=-1))
 
-    def curve(self, law: TaskLaw, penalty: float) -> torch.Tensor:
+    def curve(self, law, penalty):
+        """Errors (R, CURVE) of least squares on "fresh" and on "seen" tasks, and with a "penalty", on fresh ones."""
         columns = []
         for place, tau in enumerate(CURVE):
             first = (10 + place) * _FIRST
             data = law.draw(round(tau * law.features), self.seed, runs=self.draws, first_run=first)
             ridge = exact_error(fit_attention(data, penalty=penalty), law)
             columns.append(torch.stack([*self.pair(fit_attention(data), law, data.task_vectors), ridge]))
-        return torch.stack(columns, dim=-1)
+        return dict(zip(("fresh", "seen", "penalty"), torch.stack(columns, dim=-1), strict=True))
 
-    def plain(self, law: TaskLaw, prompts: int) -> Plain:
-        """Fitted, plus random entries, and 2 in the last column, so that each entry matters."""
+    def plain(self, law, prompts):
+        """A Gamma that nobody fitted: exact errors and those counted on whole prompts, on fresh and on seen tasks, (R, 2) each.
+
+        corner (R,): mean square of the last column, the factor of E h_{d+1}^2 in the error; moment: (1 + 2/l)(1 + rho)^2, that mean
+        square of h_{d+1}. It is fitted, plus random entries, and 2 in the last column, so that each entry matters.
+        """
         data, runs = law.draw(2 * law.features, self.seed, runs=self.draws, first_run=40 * _FIRST), range(self.draws)
         starts = [stream(self.seed, "start", 50 * _FIRST + r).standard_normal((law.d, law.d + 1)) for r in runs]
         gamma = fit_attention(data) + torch.as_tensor(np.stack(starts))
@@ -147,18 +96,20 @@ class Measurer:
         both = enumerate((None, data.task_vectors))
         counted = [sampled_error(gamma, law, prompts, self.seed + i, task_vectors=known)[0] for i, known in both]
         exact, corner = self.pair(gamma, law, data.task_vectors).T, gamma[..., -1].square().mean(-1)
-        return Plain(exact, torch.stack(counted, dim=1), corner, (1 + 2 / law.length) * law.label_variance**2)
+        moment = (1 + 2 / law.length) * law.label_variance**2
+        return SimpleNamespace(exact=exact, counted=torch.stack(counted, dim=1), corner=corner, moment=moment)
 
-    def one_task(self, d: int) -> OneTask:
-        """Twenty times as many prompts as entries of Gamma, all of one task."""
+    def one_task(self, d):
+        """Twenty times as many prompts as entries of Gamma, all of one task: the fitted `step` of the pattern, and errors on fresh tasks of
+        that step (`pattern`) and of all of Gamma, fitted to the same prompts (`full`), (R,) each."""
         law = self.law(1 / d, d)
         data = law.draw(20 * law.features, self.seed, runs=self.draws, first_run=95 * _FIRST)
         step = fit_step(data)
         pattern = torch.nn.functional.pad(step[:, None, None] * torch.eye(d, dtype=torch.float64), (0, 1))
-        errors = [exact_error(gamma, law) for gamma in (pattern, fit_attention(data))]
-        return OneTask(law, 20 * law.features, step, *errors)
+        one, full = (exact_error(gamma, law) for gamma in (pattern, fit_attention(data)))
+        return SimpleNamespace(law=law, step=step, pattern=one, full=full)
 
-    def unlimited(self, laws: Iterable[TaskLaw], first: int, each: int = 1) -> torch.Tensor:
+    def unlimited(self, laws, first, each=1):
         """(2, R, laws): errors of the best Gamma of k tasks. Tasks are drawn, prompts are not: moments are exact."""
         columns = []
         for place, law in enumerate(laws):
@@ -166,7 +117,7 @@ class Measurer:
             columns.append(self.pair(best_attention(law, known), law, known))
         return torch.stack(columns, dim=-1)
 
-    def predictors(self, d: int, prompts: int) -> torch.Tensor:
+    def predictors(self, d, prompts):
         columns = []
         for place, law in enumerate(self.law(kappa, d) for kappa in TASK_SHARES):
             same = {"runs": self.draws, "first_run": (80 + place) * _FIRST}
@@ -177,7 +128,7 @@ class Measurer:
             columns.append(torch.stack(pair))
         return torch.stack(columns, dim=-1)
 
-    def ridge(self, prompts: int) -> torch.Tensor:
+    def ridge(self, prompts):
         columns = []
         for place, d in enumerate(RIDGE_SIZES):
             count, first = prompts * RIDGE_SIZES[-1] // d, (90 + place) * _FIRST
@@ -186,31 +137,27 @@ class Measurer:
         return torch.stack(columns, dim=1)
 
 
-def make_study(
-    alpha: float, kappa: float, noise: float, *, draws: int, steps: int, penalty: float, softmax_draws: int, seed: int
-) -> Study:
-    """Draw, fit and train everything that the page shows. ValueError for an argument out of its range."""
-    checks.positive_number("alpha", alpha)
-    checks.positive_number("kappa", kappa)
-    checks.positive_number("noise", noise, hint="the posterior over known tasks needs noise")
-    checks.whole_number("draws", draws, at_least=2)
+def make_study(alpha, kappa, noise, *, draws, steps, penalty, softmax_draws, seed):
+    """Draw, fit and train everything that the page shows, at its alpha, kappa and noise.
+
+    ladders: tau < 1, tau > 1; unlimited: the best linear attention of k tasks, tau is infinite. shares (2, R, TASK_SHARES): its errors at
+    d = `LARGE`, on fresh and on seen tasks; predictors: those of the posterior mean over k tasks. long (R, LENGTHS, 3): its excess over rho
+    on fresh tasks there, at kappa = 1/2, 1, 2. ridge_limit (R,): the error of ridge regression, extrapolated. heads: by number of tasks.
+    """
     here = Measurer(alpha, noise, draws, seed)
-    law, laws = here.law(kappa, 16), tuple(here.law(kappa, d) for d in (16, 32, 64))
+    law, laws = here.law(kappa, 16), [here.law(kappa, d) for d in (16, 32, 64)]
+    s = SimpleNamespace(law=law, curve=here.curve(law, penalty), plain=here.plain(here.law(kappa, 6), 20_000))
+    s.ladders = [
+        here.ladder(0.5, law, (16, 24, 32, 48), (50, 16, 8, 2)),
+        here.ladder(2.0, law, (12, 16, 24, 32), (50, 30, 8, 2)),
+    ]
+    s.unlimited = ladder_of(math.inf, law, laws, *here.unlimited(laws, 50, 4))
+    s.shares = here.unlimited([here.law(share, LARGE) for share in TASK_SHARES], 60)
     long = [here.unlimited([here.law(k, LARGE, far) for k in (0.5, 1.0, 2.0)], 70)[0] - noise for far in LENGTHS]
+    s.long = torch.stack(long, dim=1)
+    s.one_task = here.one_task(16)
+    s.predictors = here.predictors(32, 100)
+    s.ridge_limit = extrapolate(RIDGE_SIZES, here.ridge(400))
     softmax = {"d": 5, "length": 20, "draws": softmax_draws, "steps": steps, "prompts": 2000}
-    return Study(
-        law=law,
-        ladders=(
-            here.ladder(0.5, law, (16, 24, 32, 48), (50, 16, 8, 2)),
-            here.ladder(2.0, law, (12, 16, 24, 32), (50, 30, 8, 2)),
-        ),
-        curve=here.curve(law, penalty),
-        plain=here.plain(here.law(kappa, 6), 20_000),
-        unlimited=Ladder(math.inf, law, laws, *here.unlimited(laws, 50, 4)),
-        shares=here.unlimited([here.law(share, LARGE) for share in TASK_SHARES], 60),
-        long=torch.stack(long, dim=1),
-        one_task=here.one_task(16),
-        predictors=here.predictors(32, 100),
-        ridge=here.ridge(400),
-        heads={row.tasks: row for row in softmax_rows(TASK_COUNTS, noise=noise, seed=seed, **softmax)},
-    )
+    s.heads = softmax_rows(TASK_COUNTS, noise=noise, seed=seed, **softmax)
+    return s
