@@ -107,7 +107,7 @@ class Measurer:
         step = fit_step(data)
         pattern = torch.nn.functional.pad(step[:, None, None] * torch.eye(d, dtype=torch.float64), (0, 1))
         one, full = (exact_error(gamma, law) for gamma in (pattern, fit_attention(data)))
-        return SimpleNamespace(law=law, step=step, pattern=one, full=full)
+        return SimpleNamespace(law=law, prompts=20 * law.features, step=step, pattern=one, full=full)
 
     def unlimited(self, laws, first, each=1):
         """(2, R, laws): errors of the best Gamma of k tasks. Tasks are drawn, prompts are not: moments are exact."""
