@@ -9,8 +9,6 @@ import torch
 
 from attnbook.single_head.a_public_script.claims import SMALLER_STEP
 from attnbook.single_head.assumptions_under_stress.claims import CLAIMS as STRESS
-from attnbook.single_head.beyond_two_steps.claims import CLAIMS as LONG
-from attnbook.single_head.beyond_two_steps.claims_trap import DIMENSIONS, TRAP_CLAIMS
 from attnbook.single_head.bound_by_bound.claims import CLAIMS as BOUNDS
 from attnbook.single_head.error_from_both_sides import claims as below
 from attnbook.single_head.error_from_both_sides.study import log10_floor_of_exponent
@@ -22,6 +20,7 @@ from attnbook.single_head.max_margin.claims import CLAIMS as MARGIN
 from attnbook.single_head.phase_diagram.claims import CLAIMS as PHASE
 from attnbook.single_head.phase_diagram.proved import BENIGN, HARMFUL
 from attnbook.single_head.study import noise_tolerance
+from attnbook.single_head.the_trap.claims import CLAIMS as TRAP
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO
 from attnlib.single_head.law import SignalNoiseLaw
 from tests.worlds import tighter, worlds
@@ -57,11 +56,6 @@ def full(value, *shape):
 def near(rng, middle, width=0.02, shape=(DRAWS,)):
     """Numbers near `middle`, relative spread `width`."""
     return torch.as_tensor(middle * (1 + width * rng.standard_normal(shape)))
-
-
-def swapped(name, keys, one, other):
-    """Two studies whose `name` holds the same two things under exchanged keys."""
-    return [Study(**{name: dict(zip(keys, two, strict=True))}) for two in ((one, other), (other, one))]
 
 
 # --- two steps ----------------------------------------------------------------------------------------------------------------
@@ -149,62 +143,52 @@ def a_stronger_signal_pull(rng, patch):
 @case
 def boundaries_at_the_other_place(rng, patch):
     sides, neither = np.array([[False] * 4, [True] * 4]), np.full((2, 4), True)
-    yield worlds, TRAP_CLAIMS["L3"], *swapped("fates", ("x*", "x1"), sides, neither)
-    yield (
-        worlds,
-        TRAP_CLAIMS["L5"],
-        *swapped("moves", ("x1", "x*"), np.where(sides, 1e-3, -1e-3), np.full((2, 4), 1e-3)),
-    )
+    yield worlds, TRAP["L3"], Study(fates={"x*": sides, "x1": neither})
+    yield worlds, TRAP["L5"], Study(moves={"x1": np.where(sides, 1e-3, -1e-3), "x*": np.full((2, 4), 1e-3)})
     against, along = ((np.full(3, 1e-3), np.full(3, turned)) for turned in (False, True))
-    yield worlds, TRAP_CLAIMS["L18"], *swapped("between", ("between", "mirrored"), against, along)
+    yield worlds, TRAP["L18"], Study(between={"between": against, "mirrored": along})
 
 
 @case
 def classes_that_leave_the_trap(rng, patch):
-    kept, left = ([[Study(worst=worst, entry=5, on_signal=False)] * 3] * 20 for worst in (0.0, 0.4))
-    yield (
-        worlds,
-        TRAP_CLAIMS["L19"],
-        *(Study(trapped=dict.fromkeys(DIMENSIONS, one), free=two) for one, two in ((kept, left), (left, kept))),
-    )
+    kept, left = ([Study(worst=worst)] * 60 for worst in (0.0, 0.4))
+    yield worlds, TRAP["L19"], Study(in_trap=kept, free=left)
+    noise, signal = (Study(on_signal=np.full((10, 2), side)) for side in (False, True))
+    yield worlds, TRAP["L9"], Study(plain=noise, warm=signal)
+    small, large = (Study(train_accuracy=np.ones(5), log10_error=np.full(5, error)) for error in (-200.0, -1.0))
+    yield worlds, TRAP["L10"], Study(strong_small=small, strong_large=large)
 
 
 @case
 def courses_the_other_way_round(rng, patch):
-    """Each part of L11, L12 and L15 in its world, in that of the first control, and the opposite; L8 and L9 with exchanged roles."""
     fits, fails = np.ones(5), np.full(5, 0.9)
 
-    def course(first, last, accuracy, clean=0.99, flipped=0.009, **more):
+    def course(first, last, accuracy=fits, clean=0.99, flipped=0.009):
         errors = np.stack([np.full(5, first), np.full(5, last)]) * (1 + 1e-6 * np.arange(5))
         attention = {"attention_clean": np.full((1, 5), clean), "attention_noisy": np.full((1, 5), flipped)}
         attention["attention_noisy"] = attention["attention_noisy"] * (1 + 1e-6 * np.arange(5))
-        return Study(
-            log10_error=errors, train_accuracy=np.stack([fails, accuracy]), flipped=np.ones(5), **attention, **more
-        )
+        rows = {"log10_error": errors, "train_accuracy": np.stack([fails, accuracy])}
+        return Study(flipped=np.ones(5), at=lambda step: 0, **rows, **attention)
 
-    harmful, benign, opposite = course(-3, -0.4, fits), course(-3, -3, fits), course(-1, -3, fails)
-    lows = ((harmful, benign), (benign, harmful), (opposite, harmful))
-    formula = {"averaging_low": np.full(5, -3.0)}
-    yield worlds, LONG["L11"], *(Study(low=low, frozen_low=frozen, **formula) for low, frozen in lows)
-    good, bad = course(-50, -50, fits), course(-50, -1, fails, 0.5, 0.5)
-    yield worlds, LONG["L12"], *(Study(high=a, low=b) for a, b in ((good, bad), (bad, good), (bad, bad)))
-
-    def small(accuracies, high, low):
-        rows = {20: 0, 50: 1}
-        above = course(-1, high, fits, at=rows.get)
-        above.train_accuracy = np.stack(accuracies)
-        return Study(small_high=above, small_low=course(-1, low, fits))
-
-    yield worlds, LONG["L15"], small((fails, fits), -50, math.log10(0.24)), small((fits, fails), -1, -3)
+    harmful, benign, other = course(-3, -0.4), course(-3, -3), course(-1, -0.4, fits / 0.9)
+    worse, formula = Study(low=other, frozen_low=benign, averaging_low=np.full(5, -3.0)), np.full(5, -3.0)
+    exchanged = Study(low=benign, frozen_low=harmful, averaging_low=formula)
+    yield worlds, TRAP["L11"], Study(low=harmful, frozen_low=benign, averaging_low=formula), exchanged, worse
+    good, bad = course(-50, -50), course(-50, -1, fits, 0.5, 0.5)
+    turned = Study(high=course(-50, -50, fits / 0.9, 0.009, 0.99), low=bad)
+    yield worlds, TRAP["L12"], Study(high=good, low=bad), Study(high=bad, low=good), turned
+    yield worlds, TRAP["L13"], Study(frozen_low=benign, low=harmful)
+    yield worlds, TRAP["L14"], Study(attention_pays={1000: 2 + 1e-3 * np.arange(5), 2: 1 + 1e-3 * np.arange(5)})
+    above, below = course(-1, -50), course(-1, math.log10(0.24))
+    yield worlds, TRAP["L15"], Study(small_high=above, small_low=below, small_accuracy={20: fails, 50: fits})
+    ratios = [np.linspace(0.1, end, 4)[:, None] + 1e-4 * np.arange(5) for end in (0.87, 0.96)]
+    yield worlds, TRAP["L16"], Study(ratios=ratios)
     x, threshold = np.array([[0.9, 1.3], [1.2, 2.0]] * 5), np.full((10, 2), 1.5)
-    sides = (x > 1, x > threshold)
-    yield (
-        worlds,
-        LONG["L8"],
-        *(Study(same_draws=Study(x=x, threshold=threshold, svm=a, on_signal=b)) for a, b in (sides, sides[::-1])),
-    )
-    noise, signal = (Study(on_signal=np.full((10, 2), side)) for side in (False, True))
-    yield worlds, TRAP_CLAIMS["L9"], *(Study(plain=a, warm=b) for a, b in ((noise, signal), (signal, noise)))
+    same = Study(x=x, threshold=threshold, svm=x > 1, on_signal=x > threshold)
+    yield worlds, TRAP["L8"], Study(same_draws=same)
+    fates = {d: Study(x=x, threshold=threshold, on_signal=x > threshold) for d in (10**6, 40_000)}
+    margin = {d: Study(x=x, threshold=threshold, on_signal=x > 1) for d in (10**6, 40_000)}
+    yield worlds, TRAP["L6"], Study(fates=fates), Study(fates=margin)
 
 
 # --- phase diagram ------------------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy import stats
 
-from attnbook.single_head.beyond_two_steps import finite_trap
 from attnbook.single_head.flow import flow_path
 from attnbook.single_head.long_run import law_at
+from attnbook.single_head.the_trap import finite_trap
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import clean_error_conditioned, log10_error_of_scores, scores_of_fresh_data

@@ -8,10 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head.beyond_two_steps.boundaries import balanced_sample, first_move
-from attnbook.single_head.beyond_two_steps.claims import CLAIMS
-from attnbook.single_head.beyond_two_steps.finite_trap import class_scores, largest_share, trap_record
-from attnbook.single_head.beyond_two_steps.study import long_study
 from attnbook.single_head.flow import flow_step, signal_threshold
 from attnbook.single_head.long_run import (
     class_fates,
@@ -25,6 +21,9 @@ from attnbook.single_head.long_run import (
     train,
     without_flips,
 )
+from attnbook.single_head.the_trap.claims import CLAIMS
+from attnbook.single_head.the_trap.finite_trap import class_scores, largest_share, trap_record
+from attnbook.single_head.the_trap.study import balanced_sample, first_move
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent
@@ -161,8 +160,6 @@ def test_balanced_samples_follow_the_six_variables():
     for _ in range(2):
         state = flow_step(state, 1e-3, 1.7, 0.25)
     assert first_move([1.7], [0.2])[0] == pytest.approx((state[3] - state[4]) / 4, rel=1e-6)
-    with pytest.raises(ValueError, match="multiple of 1/20"):
-        balanced_sample(1.7, 0.22)
 
 
 def test_a_class_without_clean_samples_is_left_out():
@@ -175,8 +172,6 @@ def test_a_class_without_clean_samples_is_left_out():
 
 
 test_bad_input = refusing(
-    (long_study, (LAW, 10.0, 0.025), {"steps": 10, "step_size": 0.0, "draws": 1}),
-    (lambda: long_study(LAW, -1.0, 0.025), "low_signal_norm must be"),
     (lambda: class_fates([LAW, PAPER_SIZE], [(0.1, 1)]), "laws must be"),
     (lambda: class_fates([LAW], []), "schedule must hold"),
     (lambda: course_of_training([], 0.1, 3), "laws must be"),

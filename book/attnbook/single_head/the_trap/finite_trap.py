@@ -14,18 +14,17 @@ $\{V \le t_i,\ s_i \le \sigma_c,\ V + t_j \ge 0,\ s_j \le \sigma_n\}$ (i clean, 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
 from attnbook.halving import halved
 from attnlib.arrays import Bools, Floats
-from attnlib.single_head.law import Sample
 from attnlib.single_head.training import gram_descent
 
 
-def largest_share(pull: float, step: float, cross: float, spread: float) -> float:
+def largest_share(pull, step, cross, spread):
     r"""The largest $\sigma$ in (0, 1) with $a\sigma e^{ha\sigma+2z} \le (1-\sigma)(1-\varepsilon)$; 1 for a = 0, 0 if $\varepsilon \ge 1$.
 
     pull: a = x for clean and nu x for flipped samples; step: h; cross: z; spread: epsilon. By bisection: the left side grows, the
@@ -36,7 +35,7 @@ def largest_share(pull: float, step: float, cross: float, spread: float) -> floa
     if pull == 0:
         return 1.0
 
-    def fits(s: float) -> bool:
+    def fits(s):
         return math.log(pull * s) + step * pull * s + 2 * cross <= math.log1p(-s) + math.log1p(-spread)
 
     return halved(fits, 0.0, 1.0, 60)[0]
@@ -57,18 +56,18 @@ class ClassScores:
     cross: Floats  # (S, n_k), zeta_i gathered from the first step
     cross_logit: Floats  # (S, n_k), chi_i
 
-    def room(self) -> Floats:
+    def room(self):
         """(S,): the smallest of t_i - V over clean and V + t_j over flipped samples."""
         sign = np.where(self.clean, -1.0, 1.0)
         return np.asarray((self.own + sign * self.value[:, None]).min(1))
 
-    def shares(self, first: int) -> tuple[Floats, float, float]:
+    def shares(self, first):
         """sigma of every sample (n_k,), z and z' if the theorem is applied from step `first` on."""
         z, z_logit = (float(np.abs(cross[first:] - cross[first]).max()) for cross in (self.cross, self.cross_logit))
         clean, flipped = (largest_share(a, self.step, z, self.spread) for a in (self.x, self.nu * self.x))
         return np.where(self.clean, clean, flipped), z, z_logit
 
-    def enters(self, first: int) -> bool:
+    def enters(self, first):
         """Whether the theorem's hypotheses hold at step `first`, with the cross terms of all later steps."""
         sign = np.where(self.clean, -1.0, 1.0)
         room = (self.own[first] + sign * self.value[first]).min()
@@ -81,7 +80,7 @@ class ClassScores:
             return bool((self.logits[first] + z_logit <= np.log(share) - np.log1p(-share)).all())
 
 
-def class_scores(sample: Sample, step: float, steps: int) -> list[ClassScores]:
+def class_scores(sample, step, steps):
     """Gradient descent from zero with $\\beta$ = step n/d, every step kept; one entry per run and class that has clean samples."""
     law = sample.law
     scale = law.d * law.noise_std**2
@@ -110,22 +109,14 @@ def class_scores(sample: Sample, step: float, steps: int) -> list[ClassScores]:
     return found
 
 
-@dataclass(frozen=True)
-class TrapRecord:
-    """What became of one class: where the theorem begins to speak, and whether its conclusion held from there on."""
-
-    x: float
-    entry: int  # first step at which its hypotheses hold; -1: at none
-    worst: float  # largest violation of its four inequalities from `entry` on (from the last candidate where it is silent); <= 0: none
-    on_signal: bool  # mean attention of the clean samples above one half at the end
-
-
-def trap_record(scores: ClassScores, candidates: Sequence[int]) -> TrapRecord:
-    """Looks for an entry at these steps, in order; the theorem may speak from any of them."""
+def trap_record(scores, candidates):
+    """What became of one class: x; `entry`, the first of these steps at which the theorem's hypotheses hold, -1 at none (it may speak from
+    any of them); `worst`, the largest violation of its four inequalities from there on, or from the last candidate where it is silent;
+    and whether the mean attention of its clean samples ends above one half."""
     entry = next((t for t in candidates if scores.enters(t)), -1)
     first = entry if entry > 0 else candidates[-1]
     share = scores.shares(first)[0]
     weights = 1 / (1 + np.exp(-scores.logits))
     worst = max(float((-scores.room()[first:]).max()), float((weights[first:] - share).max()))
     on_signal = bool(weights[-1, scores.clean].mean() > 0.5)
-    return TrapRecord(scores.x, entry, worst, on_signal)
+    return SimpleNamespace(x=scores.x, entry=entry, worst=worst, on_signal=on_signal)
