@@ -134,8 +134,9 @@ def a_stronger_signal_pull(rng, patch):
 
     def study(strength):
         preference = strength * pull - 1 + torch.as_tensor(0.05 * rng.standard_normal((DRAWS, 2)))
-        row = Study(law=Study(d=LAW.d, noise_avoids_signals=False), preference=preference, signal_pull=pull)
-        return Study(stress=Study(row=lambda name, value: row))
+        law = Study(d=LAW.d, noise_avoids_signals=False)
+        rows = [Study(value=value, law=law, preference=preference, signal_pull=pull) for value in (0.9, 0.5, 2.0, -0.5)]
+        return Study(stress=Study(rows=dict.fromkeys(("class_probability", "norm_ratio", "cosine"), rows)))
 
     yield worlds, STRESS["A8"], study(1.0), study(1.1)
 

@@ -183,8 +183,4 @@ test_refusals = refusing(
         {"class_probability": [1.0, math.nan], "norm_ratio": [0.0, -1.0], "cosine": [1.0, -1.5, math.nan], "n": 0},
     ),
     (lambda: replace(BASE, noise_avoids_signals=1), "noise_avoids_signals must be True or False; got 1"),
-    (stretched, (BASE, 20, 0.1), {"d": 2, "step_size": 0.0}),
-    (same_noise_pull, (0.1, 2), {"step_size": -0.1, "tokens": 1}),
-    (lambda: mean_field_step(BASE, 0.0, *BASE.draw(0).counts()), "step_size must be"),
-    (lambda: mean_field_step(BASE, 0.1, torch.ones(2), torch.ones(2)), "clean must have shape"),
 )

@@ -39,8 +39,6 @@ class StressedLaw(SignalNoiseLaw):
 
 def stretched(law: SignalNoiseLaw, d: int, step_size: float) -> tuple[SignalNoiseLaw, float]:
     """The same law and step size at another dimension with n SNR^2 and a (that is beta d / n) kept."""
-    d = checks.whole_number("d", d, at_least=3)
-    step_size = checks.positive_number("step_size", step_size)
     if law.normalised_noise:  # the SNR is the signal norm there, and noise tokens have norm 1 at any d
         return replace(law, d=d), step_size
     return replace(law, d=d, signal_norm=law.signal_norm * (d / law.d) ** 0.5), step_size * law.d / d
@@ -48,7 +46,7 @@ def stretched(law: SignalNoiseLaw, d: int, step_size: float) -> tuple[SignalNois
 
 def same_noise_pull(step_size: float, tokens: int) -> float:
     r"""Step size at which T tokens have the pull $a = \beta d/(2nT)$ that two tokens have at `step_size`: $\beta T/2$."""
-    return checks.positive_number("step_size", step_size) * checks.whole_number("tokens", tokens, at_least=2) / 2
+    return step_size * tokens / 2
 
 
 @dataclass(frozen=True)
@@ -80,9 +78,7 @@ def mean_field_step(law: SignalNoiseLaw, step_size: float, clean: torch.Tensor, 
 
     and the same bilinear form with the weights of the second step. Leading order in n/d; derived on page 07.
     """
-    unit = checks.positive_number("step_size", step_size) / (2 * law.n * law.tokens)
-    checks.tensor("clean", clean, ("R", 2))
-    checks.tensor("noisy", noisy, tuple(clean.shape), like=clean)
+    unit = step_size / (2 * law.n * law.tokens)
     factor = clean.new_tensor(law.signal_factor.tolist())
     gram, sign, others = factor @ factor.mT, clean.new_tensor([1.0, -1.0]), law.tokens - 1
     square = law.d * law.noise_std**2
