@@ -6,12 +6,10 @@ import torch
 
 from attnbook.single_head.long_run import orthogonal_sample
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
-from attnbook.single_head.variants import StressedLaw
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent
-from tests.bad_input import refusing
 
 
 def _spread(sample, clean, noisy):
@@ -60,16 +58,6 @@ def test_finite_d_deviations_shrink_like_one_over_sqrt_d():
         gaps.append((found - predicted).square().mean().sqrt().item())
     assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.25)
     assert gaps[1] / gaps[2] == pytest.approx(10, rel=0.25)
-
-
-GOOD = (SignalNoiseLaw(10, 50, 2.0), 0.1, torch.ones(1, 2), torch.ones(1, 2))
-BAD = {
-    "law": [10, SignalNoiseLaw(10, 50, 2.0, tokens=3), StressedLaw(10, 50, 2.0, norm_ratio=2.0)],
-    "step_size": 0.0,
-    "clean": torch.ones(2),
-    "noisy": torch.ones(1, 3),
-}
-test_bad_arguments = refusing((mean_field, GOOD, BAD), (mean_field_log10_error, GOOD, BAD))
 
 
 def test_normalised_noise_is_the_same_problem_in_other_units():

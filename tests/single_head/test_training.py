@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients, loss
@@ -104,6 +103,4 @@ test_refusals = refusing(
     (lambda: forward(SAMPLE.tokens.numpy(), V, P), "must be a torch tensor"),
     (lambda: gradients(SAMPLE.tokens, SAMPLE.labels[:, :3], V, P), "labels must have shape"),
     (lambda: gaussian_start(SAMPLE, 0.1), "start_vectors=2"),
-    (lambda: rotate(SAMPLE, 1.001 * torch.eye(SAMPLE.tokens.shape[-1]).double()), "orthogonal"),
-    (lambda: reduce(LAW.draw(0, 2)), "one run"),
 )

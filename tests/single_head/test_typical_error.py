@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from attnbook.single_head.typical_error import benign_share, typical_error
-from tests.bad_input import refusing
 
 
 # Next to a border of the phase diagram: one draw in fourteen has an error of about 10^-5000, the others one of 1/4 to 1/2.
@@ -26,8 +25,3 @@ def test_without_label_noise_or_with_an_unknown_error_no_share_is_defined() -> N
     assert np.isnan([*benign_share([-300.0, -400.0], 0.0).named("x").values()]).all()
     assert np.isnan(benign_share([-300.0, np.nan], 0.1).value)
     assert benign_share([-300.0, -400.0], 0.1).value == 1.0
-
-
-test_bad_arguments_are_named = refusing(
-    (benign_share, ([-1.0], 0.1), {"log10_error": [[], [[-1.0]]], "label_noise": 1.5})
-)

@@ -8,7 +8,6 @@ import math
 
 import torch
 
-from attnlib import checks
 from attnlib.single_head.law import SignalNoiseLaw
 
 
@@ -17,7 +16,6 @@ def count_widths(n: int, label_noise: float, failure: float) -> tuple[float, flo
 
     $$ \sqrt{nx/2}, \qquad \sqrt{n\eta(1-\eta/2)\,x} + x/3, \qquad x = \log(8/\text{failure}). $$
     """
-    checks.probability("failure", failure, open_ends=True)
     x = math.log(8 / failure)
     return math.sqrt(n * x / 2), math.sqrt(n * label_noise * (1 - label_noise / 2) * x) + x / 3
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 
-from attnlib import checks
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
@@ -48,15 +47,9 @@ def mean_field(law: SignalNoiseLaw, step_size: float, clean: torch.Tensor, noisy
         law: two tokens, the paper's signals. Its label noise does not enter: the counts say which labels are flipped.
         step_size: beta > 0.
         clean, noisy: |C_k| and |N_k|, float tensors (R, 2) as `Sample.counts()` returns them.
-
-    Raises ValueError for a bad argument.
     """
-    if not isinstance(law, SignalNoiseLaw) or law.tokens != 2 or law.norm_ratio != 1 or law.cosine:
-        raise ValueError(f"law must be a SignalNoiseLaw of two tokens with orthogonal signals of one norm; got {law!r}")
     rho2, noise2 = law.signal_norm**2, law.d * law.noise_std**2  # |mu|^2, E|xi|^2
-    unit = checks.positive_number("step_size", step_size) / (4 * law.n)
-    checks.tensor("clean", clean, ("R", 2))
-    checks.tensor("noisy", noisy, tuple(clean.shape), like=clean)
+    unit = step_size / (4 * law.n)
     a, b = unit * noise2, unit * rho2 * (clean - noisy)
     margin_c, margin_n = (b + a) / 2, (a - b) / 2
     # g: minus the derivative of a sample's loss with respect to its margin; gamma: the derivative of f_i with respect to the
@@ -92,8 +85,6 @@ def mean_field_log10_error(
 
     fresh_square: what a fresh token sees of a training token, squared, in place of d in these three: tr Sigma^2 for noise of covariance
         Sigma. By default that of the law: d, or 1/d for normalised noise.
-
-    Raises ValueError for a bad argument: see `mean_field`.
     """
     f = mean_field(law, step_size, clean, noisy)
     scale = (law.d * law.noise_std**4 if fresh_square is None else fresh_square) * (step_size / (4 * law.n)) ** 2

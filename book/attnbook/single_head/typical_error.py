@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from attnbook.draws import Estimate, mean, median, share
-from attnlib import checks
 
 
 def benign_share(log10_error: Any, label_noise: float) -> Estimate:
@@ -19,13 +18,8 @@ def benign_share(log10_error: Any, label_noise: float) -> Estimate:
     Whether the head fits its labels does not enter (that is `interpolating_fraction`), nor does the fixed limit of 1/10 by which the phase
     diagrams colour their cells. nan without label noise: no label is wrong, and no error is below 0, so there is nothing to count.
     nan as well if a draw has no error (nan).
-
-    Raises ValueError for a label noise outside [0, 1] and for draws of another shape.
     """
-    checks.probability("label_noise", label_noise)
     errors = np.asarray(log10_error, dtype=np.float64)
-    if errors.ndim != 1 or not errors.size:
-        raise ValueError(f"log10_error must be (draws,) with one draw or more; got shape {errors.shape}")
     if label_noise == 0 or np.isnan(errors).any():
         return Estimate(math.nan, math.nan, math.nan)
     return share(int((errors < math.log10(label_noise)).sum()), errors.size)
