@@ -4,9 +4,13 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.open_questions.many_heads import claims as heads
 from attnbook.open_questions.map_flow import map_rates, map_threshold
-from attnbook.open_questions.more_classes.class_flow import class_ends_on_signal, class_thresholds
+from attnbook.open_questions.margin_and_descent import claims as margin
+from attnbook.open_questions.more_classes_and_layers import claims as classes
+from attnbook.open_questions.out_of_the_trap import claims as trap
 from attnbook.open_questions.second_solver import WEIGHTS, ends_on_signal, flow_speed, on_both_sides
+from attnbook.open_questions.thresholds import claims as thresholds
 from attnbook.single_head.flow import first_order_threshold, signal_threshold
 from attnlib.single_head.maps import ENTMAX15, LINEARISED, SOFTMAX, SPARSEMAX, softmax
 
@@ -43,9 +47,47 @@ def test_a_value_one_per_cent_off_is_refused_on_its_own_side():
     assert low.measured == "noise just below 1 of 1, signal just above 0"
 
 
-def test_two_of_the_k_classes_are_the_two_class_flow_at_half_the_attention_rate():
-    x = np.array([1.63, 1.68])
-    np.testing.assert_array_equal(class_ends_on_signal(x, 0.2, 2), ends_on_signal(x, 0.2, rate=0.5))
+@pytest.mark.parametrize(
+    ("module", "id", "solver"),
+    [
+        (margin, "Q12", "ends_on_signal"),
+        (margin, "Q14", "ends_on_signal"),
+        (heads, "Q43", "ends_on_signal"),
+        (trap, "Q53", "ends_on_signal"),
+        (thresholds, "Q64", "ends_on_signal"),
+        (classes, "Q84", "class_ends_on_signal"),
+    ],
+)
+def test_boundaries_that_a_solver_finds_elsewhere(monkeypatch, module, id, solver):
+    """The solver of the control's world puts each boundary where the control says."""
+    claim = module.CLAIMS[id]
+    asked = []
+
+    def unknown(x, *rest, **options):
+        asked.append(np.array(x))
+        return np.zeros(x.shape, bool)
+
+    monkeypatch.setattr(module, solver, unknown)
+    claim.seen(None)
+    middle = np.concatenate(
+        [x.mean(0).ravel() for x in asked]
+    )  # the claimed values, in the order in which they are asked for
+
+    def found(factor):
+        left = list(middle) * 2
+
+        def ends(x, *rest, **options):
+            own = np.array([left.pop(0) for _ in range(x[0].size)]).reshape(x[0].shape)
+            return x > factor * own
+
+        return ends
+
+    other = 1 / claim.wrong if id == "Q14" else claim.wrong  # Q14 divides x_1 by its ratio
+    for factor, holds in ((1.0, True), (other, False)):
+        monkeypatch.setattr(module, solver, found(factor))
+        assert claim.seen(None).holds is holds
+        monkeypatch.setattr(module, solver, found(factor))
+        assert claim.seen(None, claim.wrong).holds is not holds
 
 
 # --- the first solvers, regression ------------------------------------------------------------------------------------------
@@ -72,8 +114,3 @@ def test_boundaries_of_the_maps(name, value):
     assert map_threshold(MAPS[name], torch.tensor([0.2]), highest=16.0, step=0.04).item() == pytest.approx(
         value, rel=4e-3
     )
-
-
-def test_boundaries_of_k_classes():
-    found = class_thresholds(np.array([0.2, 0.2, 0.4, 0.4]), np.array([3, 10, 3, 2]))
-    np.testing.assert_allclose(found, [1.360, 1.164, 2.932, 28.94], rtol=3e-3)

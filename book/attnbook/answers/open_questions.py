@@ -6,11 +6,10 @@ import numpy as np
 
 from attnbook.answers import crossing, exercise
 from attnbook.open_questions.margin_and_descent.margin import class_cost
-from attnbook.open_questions.more_classes.class_flow import first_order_class_threshold
+from attnbook.open_questions.more_classes_and_layers.class_flow import first_order_class_threshold
 from attnbook.open_questions.noise import Spiked
 from attnbook.open_questions.optimisers.signs import axis_error, mean_square_one_norm
-from attnbook.open_questions.second_layer.layer_error import noise_phase_error
-from attnbook.open_questions.second_layer.layers import ARCHITECTURES
+from attnbook.open_questions.second_layer.layers import ARCHITECTURES, noise_phase_error
 from attnbook.single_head.long_run import law_at
 from attnlib.single_head.maps import ENTMAX15, softmax
 

@@ -1,1 +1,1 @@
-"""Page 11: a second layer."""
+"""IV.11: a second layer."""

@@ -21,7 +21,6 @@ import numpy as np
 
 from attnbook.open_questions.second_solver import midpoint
 from attnbook.single_head.flow import sigmoids as _sigmoid
-from attnlib import checks
 
 _HIGHEST = 40.0  # no boundary is looked for above this x
 _LAST_TIME = 1e5
@@ -29,7 +28,7 @@ _STEPS = 250  # Runge-Kutta steps on the clock log(1 + tau)
 _SECTIONS, _ROUNDS = 24, 3  # an interval is cut in 24 parts, three times
 
 
-def class_flow_rates(state: np.ndarray, x, nu, classes, rate=1.0) -> np.ndarray:
+def class_flow_rates(state, x, nu, classes, rate=1.0):
     """Right-hand side: `state` (8, ...) holds V, t, T_y, T_k, T_o, P, q_c, q_n; the other arguments broadcast against (...)."""
     V, t, T_y, T_k, T_o, P, q_c, q_n = state
     K = np.asarray(classes, dtype=float)
@@ -54,7 +53,7 @@ def class_flow_rates(state: np.ndarray, x, nu, classes, rate=1.0) -> np.ndarray:
     ])  # fmt: skip
 
 
-def in_class_trap(state: np.ndarray, x, nu, classes, widening: float = 1.0) -> np.ndarray:
+def in_class_trap(state, x, nu, classes, widening=1.0):
     r"""Whether a state is in the trap $V \le t$, $s_c \le \frac1{1+x}$, $s_n \le \frac1{1+c\nu x}$, $V + T_y - T_k \ge 0$, $T_y \ge T_o$.
 
     $c = K/(2K-2)$. No step of gradient descent leaves it, whatever its size. Proof. In the trap $A_c \le 0$ and $A_n \le 0$, so both
@@ -71,12 +70,12 @@ def in_class_trap(state: np.ndarray, x, nu, classes, widening: float = 1.0) -> n
     return (V <= t) & low & (V + T_y - T_k >= 0) & (T_y >= T_o)
 
 
-def _ends_on_signal(x: np.ndarray, nu: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def _ends_on_signal(x, nu, classes):
     """Sign of the clean logit at the last time, by classical Runge-Kutta steps on the clock log(1 + tau), all settings at once."""
     state = np.zeros((8, *x.shape))
     h = math.log1p(_LAST_TIME) / _STEPS
 
-    def speed(z: float, y: np.ndarray) -> np.ndarray:
+    def speed(z, y):
         return math.exp(z) * class_flow_rates(y, x, nu, classes)
 
     for step in range(_STEPS):
@@ -89,7 +88,7 @@ def _ends_on_signal(x: np.ndarray, nu: np.ndarray, classes: np.ndarray) -> np.nd
     return state[5] > state[6]
 
 
-def class_ends_on_signal(x: np.ndarray, label_noise: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def class_ends_on_signal(x, label_noise, classes):
     """Whether the flow from zero with equal step sizes ends on the signal, by the second solver; arrays of one shape."""
     x, eta, K = np.broadcast_arrays(*(np.asarray(part, dtype=float) for part in (x, label_noise, classes)))
     nu = eta / (1 - eta)
@@ -97,16 +96,12 @@ def class_ends_on_signal(x: np.ndarray, label_noise: np.ndarray, classes: np.nda
     return end[5] > end[6]
 
 
-def class_thresholds(label_noise: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def class_thresholds(label_noise, classes):
     """x*_K(eta) for many settings at once, to 0.1 %: sections between 1 and 40; inf where no boundary lies below 40.
 
-    label_noise: shares of flips in [0, (K-1)/K); classes: K >= 2, same shape. Raises ValueError for a bad argument.
+    label_noise: shares of flips in [0, (K-1)/K); classes: K >= 2, same shape.
     """
     eta, K = np.broadcast_arrays(np.asarray(label_noise, dtype=float), np.asarray(classes, dtype=float))
-    if not ((K >= 2) & (K == np.rint(K))).all():
-        raise ValueError("classes must be whole numbers >= 2; got others")
-    if not ((eta >= 0) & (eta < 1 - 1 / K)).all():
-        raise ValueError("label_noise must be in [0, (K-1)/K); got others: beyond it labels mislead")
     nu = (eta / (1 - eta))[..., None]
     low, width = np.zeros(eta.shape), math.log(_HIGHEST)
     never = np.zeros(eta.shape, dtype=bool)
@@ -120,31 +115,27 @@ def class_thresholds(label_noise: np.ndarray, classes: np.ndarray) -> np.ndarray
     return np.where(eta == 0, 1.0, found)  # without flips the boundary is 1 exactly (proved)
 
 
-def class_threshold(label_noise: float, classes: int) -> float:
+def class_threshold(label_noise, classes):
     """x*_K(eta) of one setting; see `class_thresholds`."""
     return float(class_thresholds(np.array([label_noise]), np.array([classes]))[0])
 
 
-def first_order_class_threshold(label_noise: float, classes: int) -> float:
+def first_order_class_threshold(label_noise, classes):
     r"""x_1 at which the first move of the clean logit vanishes, the positive root of $(1-\mu)^2x^2 - K\mu x - 1$.
 
     $\mu = \eta/((1-\eta)(K-1))$: the share of one given flipped label. K = 2 is the two-class formula; as K grows
     $x_1 \to (\nu + \sqrt{\nu^2+4})/2$, which is above 1 for every $\eta > 0$.
     """
-    K = checks.whole_number("classes", classes, at_least=2)
-    eta = checks.probability("label_noise", label_noise, high=1 - 1 / K)
-    mu = eta / ((1 - eta) * (K - 1))
+    K, mu = classes, label_noise / ((1 - label_noise) * (classes - 1))
     return (K * mu + math.hypot(K * mu, 2 * (1 - mu))) / (2 * (1 - mu) ** 2) if mu < 1 else math.inf
 
 
-def own_class_thresholds(clean: np.ndarray, noisy: np.ndarray, classes: int) -> np.ndarray:
+def own_class_thresholds(clean, noisy, classes):
     """x*_K of every class from its own counts (arrays of one shape): interpolated in log x* on a grid of shares of spacing 0.05.
 
-    nan for a class without clean samples, inf where no boundary is known. Raises ValueError for negative counts or other shapes.
+    nan for a class without clean samples, inf where no boundary is known.
     """
     clean, noisy = np.asarray(clean, dtype=float), np.asarray(noisy, dtype=float)
-    if clean.shape != noisy.shape or not ((clean >= 0).all() and (noisy >= 0).all()):
-        raise ValueError("clean and noisy must be counts >= 0 of one shape; got others")
     with np.errstate(invalid="ignore"):
         share = np.where(clean > 0, noisy / (clean + noisy), np.nan)
     grid, values = _on_a_grid(classes)
@@ -153,7 +144,7 @@ def own_class_thresholds(clean: np.ndarray, noisy: np.ndarray, classes: int) -> 
 
 
 @functools.cache
-def _on_a_grid(classes: int) -> tuple[np.ndarray, np.ndarray]:
+def _on_a_grid(classes):
     """Shares of flips at which a boundary is known, and log x*_K there."""
     limit = 1 - 1 / classes - 0.01
     grid = np.arange(0.0, limit, 0.05)

@@ -1,35 +1,39 @@
-"""K classes: law, gradients, closed forms, trainers, the flow with its trap, and the clean error, each number a second way."""
+"""IV.5: law, gradients, closed forms, trainers, the flow with its trap, and the clean error, each number a second way."""
 
 import dataclasses
+from types import SimpleNamespace as Study
 
 import numpy as np
 import pytest
 import torch
 
 from attnbook.open_questions.judging import one_way
-from attnbook.open_questions.more_classes.class_error import class_error, class_error_bounds
-from attnbook.open_questions.more_classes.class_flow import (
+from attnbook.open_questions.more_classes_and_layers.claims import CLAIMS
+from attnbook.open_questions.more_classes_and_layers.class_error import class_error, class_error_bounds
+from attnbook.open_questions.more_classes_and_layers.class_flow import (
+    class_ends_on_signal,
     class_flow_rates,
     class_threshold,
     class_thresholds,
-    first_order_class_threshold,
     own_class_thresholds,
 )
-from attnbook.open_questions.more_classes.class_training import class_descent, class_fates, class_gram_descent
-from attnbook.open_questions.more_classes.classes import (
+from attnbook.open_questions.more_classes_and_layers.classes import (
     ClassesLaw,
+    ClassFates,
+    class_descent,
     class_gradients,
+    class_gram_descent,
     class_outputs,
     class_two_steps,
 )
-from attnbook.open_questions.more_classes.study import classes_study
+from attnbook.open_questions.second_solver import ends_on_signal
 from attnbook.single_head.long_run import collected_moves, stacked
 from attnbook.single_head.svm import hard_margin
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gram_descent
-from tests.bad_input import refusing
+from tests.worlds import worlds
 
 F64 = torch.float64
 
@@ -285,24 +289,64 @@ def test_for_two_classes_the_error_is_the_exact_integral():
     assert (pairs.diagonal(dim1=1, dim2=2) == -torch.inf).all()
 
 
-# --- bad input ---------------------------------------------------------------------------------------------------------------
+def test_two_of_the_k_classes_are_the_two_class_flow_at_half_the_attention_rate():
+    x = np.array([1.63, 1.68])
+    np.testing.assert_array_equal(class_ends_on_signal(x, 0.2, 2), ends_on_signal(x, 0.2, rate=0.5))
 
-SAMPLE = ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0)
+
+def test_boundaries_of_k_classes():
+    found = class_thresholds(np.array([0.2, 0.2, 0.4, 0.4]), np.array([3, 10, 3, 2]))
+    np.testing.assert_allclose(found, [1.360, 1.164, 2.932, 28.94], rtol=3e-3)
 
 
-test_bad_input = refusing(
-    (ClassesLaw, (6, 40, 3.0, 0.2, 3), {"classes": 1, "d": 3, "n": 0, "label_noise": 0.7, "signal_norm": -3.0}),
-    (lambda: ClassesLaw.at(0.0, 10, 100, 0.1, 3), "x must be"),
-    (lambda: ClassesLaw(6, 40, 3.0, 0.2, 3).draw(0, 0), "runs must be"),
-    (lambda: class_outputs(SAMPLE, torch.zeros(1, 2, 9, dtype=F64), torch.zeros(1, 9, dtype=F64)), "v must have shape"),
-    (lambda: class_gradients(SAMPLE, torch.zeros(1, 3, 9, dtype=F64), torch.zeros(9, dtype=F64)), "p must have shape"),
-    (class_two_steps, (SAMPLE, 0.1), {"step_size": 0.0}),
-    (lambda: class_descent(SAMPLE, 0.1, 3, record=[5]), "record must hold steps in 0 ... 3"),
-    (lambda: class_gram_descent(SAMPLE, 0.1, -1), "steps must be"),
-    (class_fates, ([SAMPLE.law], 0.1, 3), {"laws": [[], [SAMPLE.law, ClassesLaw(6, 40, 3.0, 0.2, 4)]], "draws": 0}),
-    (class_thresholds, ([0.1], [2]), {"label_noise": [[0.6]], "classes": [[1]]}),
-    (lambda: first_order_class_threshold(0.9, 3), "label_noise must be"),
-    (lambda: own_class_thresholds(np.array([-1]), np.array([1]), 3), "clean and noisy must be"),
-    (lambda: class_error(*random_head(SAMPLE), SAMPLE, 1), "count must be"),
-    (classes_study, (), {"draws": 1, "steps": 3, "label_noise": 0.6}),
+# --- claims and their controls, each in its own world ----------------------------------------------------------------------
+
+DRAWS = 60
+
+
+def around(value):
+    """(DRAWS,): draws whose mean is the value."""
+    return value * (1 + 1e-3 * np.linspace(-1, 1, DRAWS))
+
+
+def closed_form(right, without):
+    return Study(two_steps=dict.fromkeys((2, 3, 5, 10), Study(deviation=right, without_slopes=without)), draws=4)
+
+
+def preference(*shares):
+    return Study(two_steps={5: Study(preference=[around(share) for share in shares])})
+
+
+def late_ends(boundary):
+    x = np.tile(np.geomspace(0.5, 3, 8), (DRAWS, 1))
+    return Study(late={K: Study(fates=Study(x=x, on_signal=x > boundary)) for K in (2, 3, 5, 10)})
+
+
+def fates(boundary):
+    x = np.tile(np.geomspace(0.8, 2.4, 8), (DRAWS, 1))
+    found = ClassFates(x, None, np.full_like(x, 1.6), attention=(x > boundary).astype(float), train_accuracy=None)
+    return Study(fates={(3, 0.2): found})
+
+
+def benign(many, few):
+    return Study(benign={800: around(many), 200: around(few)})
+
+
+def unequal(end, early):
+    errors = {1000: end, 2: early}
+    return Study(imbalance={step: np.stack([around(e) for e in pair], 1) for step, pair in errors.items()})
+
+
+@pytest.mark.parametrize(
+    ("id", "own", "others"),
+    [
+        ("Q35", closed_form(1e-15, 0.2), [closed_form(0.2, 1e-15)]),
+        ("Q36", preference(0.07, 0.92, 1.0), []),
+        ("Q85", fates(1.6), [fates(1.0)]),
+        ("Q86", late_ends(1.0), [late_ends(2.0)]),
+        ("Q88", benign(0.45, 0.2), [benign(0.2, 0.45)]),
+        ("Q38", unequal((-87, -1.25), (-50, -20)), [unequal((-50, -20), (-87, -1.25)), None]),
+    ],
 )
+def test_claims_and_controls_each_hold_in_their_own_world(id, own, others):
+    assert worlds(CLAIMS[id], own, *others) == []

@@ -12,23 +12,18 @@ it is misread as. The average of 1/S lies in [1/(K-1), 1], so few points give a 
 """
 
 import math
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 
-from attnbook.open_questions.more_classes.classes import ClassSample, class_outputs
-from attnlib import checks
 from attnlib.randomness import stream
 from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 _GRID = 1001  # points at which the law of p . xi given an error is tabulated
 
 
-def _fresh_scores(
-    v: torch.Tensor, p: torch.Tensor, sample: ClassSample
-) -> tuple[FreshScores, torch.Tensor, torch.Tensor]:
+def _fresh_scores(v, p, sample):
     """Laws of all ordered pairs (k, c), c != k, in one row of R K (K-1) entries; noise parts of v (R, K, m) and of p (R, m)."""
-    class_outputs(sample, v, p)  # checks the shapes
     K = sample.law.classes
     units = sample.signals / sample.signals.norm(dim=-1, keepdim=True)
     v_noise = v - (v @ units.mT) @ units
@@ -47,12 +42,10 @@ def _fresh_scores(
     return FreshScores(*(part[pairs] for part in parts)), rest, direction
 
 
-def class_error_bounds(
-    v: torch.Tensor, p: torch.Tensor, sample: ClassSample
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def class_error_bounds(v, p, sample):
     """log10 of the exact pair errors e_kc (R, K, K) (-inf on the diagonal), and the bounds max_c and sum_c (R, K).
 
-    v: (R, K, m), p: (R, m), trained on `sample`. Raises ValueError on bad shapes.
+    v: (R, K, m), p: (R, m), trained on `sample`.
     """
     scores, _, _ = _fresh_scores(v, p, sample)
     two = FreshScores(*(part.unsqueeze(-1).expand(-1, 2).contiguous() for part in vars(scores).values()))
@@ -64,27 +57,18 @@ def class_error_bounds(
     return pairs, pairs.amax(-1), total
 
 
-@dataclass(frozen=True)
-class ClassError:
-    """Clean error over all classes of R runs."""
+def class_error(v, p, sample, count=400):
+    """Clean error over all classes of R runs, by `count` points of every class inside the exact bounds; with K = 2 these coincide.
 
-    log10_error: torch.Tensor  # (R,)
-    relative_error: torch.Tensor  # (R,), standard error over the error itself
-    log10_low: torch.Tensor  # (R,), exact bounds
-    log10_high: torch.Tensor
-
-
-def class_error(v: torch.Tensor, p: torch.Tensor, sample: ClassSample, count: int = 400) -> ClassError:
-    """The error by `count` points of every class inside the exact bounds; with K = 2 the bounds coincide and it is exact.
-
-    Raises ValueError for a bad argument.
+    All (R,): the error and its bounds in log10, and the standard error over the error itself.
     """
-    checks.whole_number("count", count, at_least=2)
     K, runs = sample.law.classes, sample.runs
     pairs, low, high = class_error_bounds(v, p, sample)
     mean_low, mean_high = (torch.logsumexp(x * math.log(10), -1) / math.log(10) - math.log10(K) for x in (low, high))
     if K == 2:
-        return ClassError(mean_high, torch.zeros_like(mean_high), mean_low, mean_high)
+        return SimpleNamespace(
+            log10_error=mean_high, relative_error=torch.zeros_like(mean_high), log10_low=mean_low, log10_high=mean_high
+        )
     scores, rest, _ = _fresh_scores(v, p, sample)
     full = [_square(part, runs, K) for part in vars(scores).values()]
     ratio, spread = v.new_zeros(runs, K), v.new_zeros(runs, K)
@@ -98,16 +82,18 @@ def class_error(v: torch.Tensor, p: torch.Tensor, sample: ClassSample, count: in
     share = (weight * ratio).sum(-1)
     error = torch.sqrt((weight * spread).square().sum(-1)) / share
     top = high.amax(-1) - math.log10(K)
-    return ClassError(top + share.log10(), error, mean_low, mean_high)
+    return SimpleNamespace(
+        log10_error=top + share.log10(), relative_error=error, log10_low=mean_low, log10_high=mean_high
+    )
 
 
-def _square(part: torch.Tensor, runs: int, K: int) -> torch.Tensor:
+def _square(part, runs, K):
     full = part.new_zeros(runs, K, K)
     full[~torch.eye(K, dtype=torch.bool).expand_as(full)] = part
     return full
 
 
-def _violated(k, log10_pairs, scores, rest, count, rng) -> torch.Tensor:
+def _violated(k, log10_pairs, scores, rest, count, rng):
     """S for `count` points drawn from the law given that one class, drawn in proportion to its e_kc, beats class k."""
     logit, value, omega, along, tau = scores  # each (K,), entry k unused
     weight = torch.exp((log10_pairs - log10_pairs.amax()) * math.log(10))
@@ -149,7 +135,7 @@ def _violated(k, log10_pairs, scores, rest, count, rng) -> torch.Tensor:
     return beaten.sum(-1).to(rest.dtype)
 
 
-def _normal_below(top: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+def _normal_below(top, uniform):
     """A standard normal given that it lies below `top`: solves log Phi(z) = log Phi(top) + log u by Newton steps (concave)."""
     target = torch.special.log_ndtr(top) + uniform.clamp_min(1e-300).log()
     z = torch.where(target < -5, -torch.sqrt(-2 * target), torch.minimum(top, torch.zeros_like(top)))

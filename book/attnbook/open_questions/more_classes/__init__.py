@@ -1,1 +1,0 @@
-"""Page 05: more classes."""

@@ -1,0 +1,1 @@
+"""IV.5: more classes, more label noise, unequal classes."""
