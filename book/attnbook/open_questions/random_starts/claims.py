@@ -4,17 +4,15 @@ Proofs of the derived ones in the theory chapter of Part IV.
 """
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import torch
 
 from attnbook.open_questions.judging import mean_share, tensor
-from attnbook.open_questions.random_starts.courses import across_directions
-from attnbook.open_questions.random_starts.study import GROWTH_BINS, RandomStartsStudy, thresholds
 from attnbook.single_head.flow import signal_threshold
 from bookkit.claims import ClaimSet, Source
-from bookkit.rules import LEVEL, Evidence, agrees, both, mean_within, statistic_within, within
+from bookkit.rules import LEVEL, agrees, both, mean_within, statistic_within, within
+from bookkit.worlds import changed, exchange, instead, times, together
 
 CLAIMS = ClaimSet("open_questions")
 
@@ -22,28 +20,41 @@ CLAIMS = ClaimSet("open_questions")
 # --- random starts ----------------------------------------------------------------------------------------------------------
 
 
-def _not_far(study: RandomStartsStudy) -> str:
+def _not_far(study):
     law = study.law
     x, need = law.signal_norm**2 * law.n * (1 - law.label_noise) / 2 / law.d, 1.5 * signal_threshold(law.label_noise)
     return "" if x > need else f"needs x > 1.5 x* = {need:.3g}; here {x:.3g}"
 
 
-def _size(study: RandomStartsStudy, size: float) -> float:
-    return min(study.starts, key=lambda s: abs(np.log(s / size)))
+def _nearest(starts, size):
+    return min(starts, key=lambda s: abs(np.log(s / size)))
 
 
-@CLAIMS.claim("Q10", wrong=(10.0, -1.0), source=Source.MEASURED, uses="Q12", violation=_not_far)
-def attend_alike(study: RandomStartsStudy, constant: float) -> Evidence:
+def _large(starts):
+    return starts | {_nearest(starts, 0.1): starts[_nearest(starts, 1.0)]}
+
+
+def _end_first(course):
+    """Step 1000 and the end exchanged."""
+    rows = np.arange(len(course.steps))
+    rows[[course.at(1000), -1]] = rows[[-1, course.at(1000)]]
+    return replace(course, attention_clean=course.attention_clean[rows])
+
+
+LARGE = changed(_large, "starts")
+END_FIRST = changed(lambda starts: {size: _end_first(course) for size, course in starts.items()}, "starts")
+
+
+@CLAIMS.claim("Q10", wrong=(LARGE, END_FIRST), source=Source.MEASURED, uses="Q12", violation=_not_far)
+def attend_alike(study):
     r"""far above the threshold heads attend alike
     starts of norm 0.1, matched steps, $x > 1.5\,x^*$: the agreement of two heads, 1 less the difference of their mean attention on clean
     samples, is 0.98 or more for any two at step 1000 in at least 90 % of draws; on average the largest difference is a fifth or more
     smaller at the end
     regime: $x > 1.5\,x^*(\eta)$
     wrong: starts of norm 1; step 1000 and the end exchanged"""
-    course = study.starts[_size(study, 0.1 * abs(constant))]
+    course = study.starts[_nearest(study.starts, 0.1)]
     early, late = tensor(course.spread_clean[course.at(1000)]), tensor(course.spread_clean[-1])
-    if constant < 0:
-        early, late = late, early
     small = within(1 - early, low=0.98, quantity="agreement at step 1000", share=0.9, level=LEVEL / 2)
     if course.steps[-1] == 1000:
         return small
@@ -52,82 +63,56 @@ def attend_alike(study: RandomStartsStudy, constant: float) -> Evidence:
     return replace(both(small, falls), measured=shown, numbers={})
 
 
-@CLAIMS.claim("Q45", wrong=0.0, source=Source.MEASURED, box="thm-open-differences", uses="Q12")
-def growth_as_predicted(study: RandomStartsStudy, constant: float) -> Evidence:
+NO_GROWTH = changed(np.ones_like, "predicted_growth")
+
+
+@CLAIMS.claim("Q45", wrong=NO_GROWTH, source=Source.MEASURED, box="thm-open-differences", uses="Q12")
+def growth_as_predicted(study):
     r"""the growth of differences, to first order
     starts of norm 0.02, $x$ from $0.35$ to $3.5$ times $x^*$: the growth of the difference between heads' class-mean logits over 1000
     steps, over that of the linearised orthogonal-noise equations, has geometric mean 1 up to 0.05 over the classes of a draw
     wrong: no growth anywhere"""
     grown = np.log(study.growth.class_difference[-1] / study.growth.class_difference[0])
-    apart = tensor(grown - np.log(study.predicted_growth) if constant else grown)
+    apart = tensor(grown - np.log(study.predicted_growth))
     bounds = {"low": 0.95, "high": 1.05, "quantity": "measured / predicted"}
     return replace(statistic_within(_geometric_mean, apart, **bounds), numbers={})
 
 
-def _geometric_mean(logs: torch.Tensor) -> float:
+def _geometric_mean(logs):
     return logs.mean().exp().item()
 
 
-def _growth(end: torch.Tensor, start: torch.Tensor) -> float:
+def _growth(end, start):
     return (end.sum() / start.sum()).sqrt().item()
 
 
-def growth_in_bins(study: RandomStartsStudy) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Middle of each bin of x / x*, rms growth measured and predicted, and the number of classes."""
-    ratio = (study.growth.x / thresholds(study.growth)).ravel()
-    apart = study.growth.class_difference.reshape(len(study.growth.steps), -1)
-    predicted, rows = study.predicted_growth.ravel(), []
-    for low, high in pairwise(GROWTH_BINS):
-        own = (ratio >= low) & (ratio < high)
-        if own.sum() >= 5:
-            grown = np.sqrt((apart[-1, own] ** 2).sum() / (apart[0, own] ** 2).sum())
-            rows.append((np.sqrt(low * high), grown, np.sqrt((predicted[own] ** 2).mean()), own.sum()))
-    return tuple(np.array(rows).T)
-
-
-@CLAIMS.claim("Q46", wrong=0.0, source=Source.MEASURED, uses="Q12")
-def divided(study: RandomStartsStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q46", wrong=exchange("divided.near", "divided.far"), source=Source.MEASURED, uses="Q12")
+def divided(study):
     """near the threshold heads divide between signal and noise
     4 heads, starts of norm 0.3, 3000 steps of $n/d$: on average at least half of the classes with $x$ within 8 % of $x^*$ have two heads
     whose attention on the signal differs by more than 1/2, and at most 5 % of the classes with $x$ further than 35 % from $x^*$
     wrong: near and far exchanged"""
-    apart, near, far = _divided(study)
-    if not constant:
-        near, far = far, near
+    heads, level = study.divided, LEVEL / 2
     return both(
-        mean_share([apart], 0.5, what="classes near x* divided", judged=[near], level=LEVEL / 2),
-        mean_share([apart], high=0.05, what="classes far from x* divided", judged=[far], level=LEVEL / 2),
+        mean_share([heads.apart], 0.5, what="classes near x* divided", judged=[heads.near], level=level),
+        mean_share([heads.apart], high=0.05, what="classes far from x* divided", judged=[heads.far], level=level),
     )
 
 
-def _divided(study: RandomStartsStudy) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Flags (draws, 2): two heads' attention differs by more than 1/2 at the end; x / x* is within 8 %; it is beyond 35 %."""
-    distance = np.abs(np.log(study.division.x / thresholds(study.division)))
-    apart = np.ptp(study.division.attention[-1], axis=-1) > 0.5
-    return apart, distance < np.log(1.08), distance > np.log(1.35)
+HALF_DIVIDED, FOURFOLD = changed(lambda cosine: cosine + 0.5, "cosine"), times(1 / 16, "squares.1")
 
 
-def divided_classes(study: RandomStartsStudy) -> tuple[np.ndarray, np.ndarray]:
-    """Whether two heads' attention differs by more than 1/2 at the end: classes with x / x* within 8 %, and beyond 35 %."""
-    apart, near, far = _divided(study)
-    return apart[near], apart[far]
-
-
-@CLAIMS.claim("Q47", wrong=(-0.5, 4.0), source=Source.MEASURED, box="thm-open-differences", uses="Q12")
-def not_by_direction(study: RandomStartsStudy, constant: float) -> Evidence:
+@CLAIMS.claim("Q47", wrong=(HALF_DIVIDED, FOURFOLD), source=Source.MEASURED, box="thm-open-differences", uses="Q12")
+def not_by_direction(study):
     r"""heads do not divide by direction
     two directions per class near their threshold, starts of norm 0.3: heads grow apart in each, yet a head that leads in one direction of a
     class neither leads nor trails in the other: mean cosine 0, while differences grow $20.9 \pm 0.7$-fold
     wrong: half of a perfect division, a cosine of -1/2; a growth 4 times as large
     coarse 2: the spread over twenty seeds; to see half as much would take eighty"""
-    course = study.directions
-    cosine = tensor(across_directions(course, course.steps[-1]))
-    none = agrees(cosine, min(constant, 0.0), level=LEVEL / 2)
-    end, start = (tensor((course.class_difference[row] ** 2).sum(-1)) for row in (-1, 0))
-    factor = max(constant, 1.0)
-    grown = statistic_within(
-        _growth, end, start, low=20.2 * factor, high=21.6 * factor, quantity="growth of differences", level=LEVEL / 2
-    )
+    none = agrees(tensor(study.cosine), 0.0, level=LEVEL / 2)
+    start, end = (tensor(squares) for squares in study.squares)
+    bounds = {"low": 20.2, "high": 21.6, "quantity": "growth of differences"}
+    grown = statistic_within(_growth, end, start, **bounds, level=LEVEL / 2)
     numbers = {
         "cosine": none.numbers["measured"],
         "standard_error": none.numbers["standard_error"],
@@ -140,7 +125,7 @@ def not_by_direction(study: RandomStartsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q93", wrong=(0.5, 2.0), box="thm-heads-products")
-def attention_waits(study: RandomStartsStudy, constant: float) -> Evidence:
+def attention_waits(study, constant):
     r"""the attention of a product of matrices grows slowly from a small start
     $p = W_K a$, both trained by step $\beta$: $|p_t| \le \tfrac12 E_0 \prod_{s<t}(1+\beta|\nabla_pL_s|)^2$ with $E_0 = |W_K|^2 + |a|^2$ at
     the start, and the bound is at most $e^4$ away in at least 95 % of draws: $\log|p|$ grows twice as fast as the sum of gradient norms
@@ -154,20 +139,27 @@ def attention_waits(study: RandomStartsStudy, constant: float) -> Evidence:
     return both(proved, within(slack, high=4.0, quantity="log of bound / |p|"))
 
 
-@CLAIMS.claim("Q94", wrong=(0.0, -1.0), source=Source.MEASURED, box="thm-heads-products", uses="Q93")
-def small_factors(study: RandomStartsStudy, constant: float) -> Evidence:
+def _of_norm_three_tenths(runs):
+    return {(norm, size): runs[norm, 0.3] if size == 0.01 else run for (norm, size), run in runs.items()}
+
+
+LARGER = together(instead("factors.kept.small", "factors.kept.large"), changed(_of_norm_three_tenths, "factors.runs"))
+FIRST_STEP = changed(lambda margins: margins[:2], "margins")  # steps 0 and 1
+UNFITTED = changed(lambda runs: {key: FIRST_STEP(run) for key, run in runs.items()}, "factors.runs")
+EXCHANGED = exchange("factors.kept.small", "factors.kept.plain")
+
+
+@CLAIMS.claim("Q94", wrong=(LARGER, UNFITTED, EXCHANGED), source=Source.MEASURED, box="thm-heads-products", uses="Q93")
+def small_factors(study):
     r"""from small factors training gives a linear model for a long time
     factors of norm 0.01, $n = 100$, $d = 20000$, $\eta = 0.05$: after 500 steps every label is fitted in at least 95 % of draws, and
     the attention $s$ of clean samples is near one half: $1 - |2s - 1|$ is on average $0.95$ or more; below the threshold $\log_{10}$ clean
     error is on average at least 95 % of the linear model's, and with plain $p$, $v$ on average at least 77 % of it is lost
-    wrong: factors of norm 0.3; the first step in place of the last, factors and plain vectors exchanged"""
-    size, part, (high, low) = (0.01 if constant else 0.3), study.factors, study.factors.norms
-    last = -1 if constant >= 0 else part.runs[high, size].steps.index(1)
-    clean = torch.stack([part.runs[norm, size].attention_clean[-1, :, 0] for norm in (high, low)], 1)
-    fitted = torch.stack([part.runs[norm, size].train_accuracy[last] for norm in (high, low)], 1)
-    small, plain = (tensor(error / part.frozen[low]) for error in (part.log10_error[low, size], part.one_head[low][0]))
-    if constant < 0:
-        small, plain = plain, small
+    wrong: factors of norm 0.3; the first step in place of the last; factors and plain vectors exchanged"""
+    runs = [study.factors.runs[norm, 0.01] for norm in study.factors.norms]
+    clean = torch.stack([run.attention_clean[-1, :, 0] for run in runs], 1)
+    fitted = torch.stack([(run.margins[-1] > 0).double().mean(-1) for run in runs], 1)
+    small, plain = (tensor(study.factors.kept[name]) for name in ("small", "plain"))
     level = LEVEL / 4
     whole = both(
         within(fitted, low=1.0, quantity="train accuracy", level=level),
@@ -179,7 +171,7 @@ def small_factors(study: RandomStartsStudy, constant: float) -> Evidence:
 
 
 @CLAIMS.claim("Q94b", wrong=0.1, box="thm-heads-products")
-def rank_one(study: RandomStartsStudy, constant: float) -> Evidence:
+def rank_one(study, constant):
     r"""the learned matrix is close to rank one
     $p = W_K a$, both trained: $W_K^\top W_K - aa^\top$ is conserved by small steps, so the second singular value of $W_K$ stays below
     $\|W_K^\top W_K - aa^\top\|^{1/2}$ of the start, up to 2 % in at least 95 % of draws, while the first one grows
@@ -194,19 +186,25 @@ def rank_one(study: RandomStartsStudy, constant: float) -> Evidence:
     return replace(evidence, measured=evidence.measured + shown)
 
 
-@CLAIMS.claim("Q49b", wrong=0.5, source=Source.MEASURED, uses="Q49")
-def not_found(study: RandomStartsStudy, constant: float) -> Evidence:
+def _one_class(flags):
+    """The other way round in the first of two classes."""
+    return flags ^ np.array([True, False])
+
+
+HALF = changed(lambda divided: {name: _one_class(flags) for name, flags in divided.items()}, "factors.divided")
+
+
+@CLAIMS.claim("Q49b", wrong=HALF, source=Source.MEASURED, uses="Q49")
+def not_found(study):
     r"""gradient descent does not find the division
     $n = 40$, $d = 8000$, $\eta = 0.2$, $\rho = 120$ ($u \approx 7$), two heads from random starts, factors of norm 0.1 and vectors with the
     same start: at most 5 % of the classes divide on average, although maximum margin divides nearly all
     wrong: half of the classes"""
-    wanted = 0 if constant == 1.0 else constant
     parts = {
-        name: mean_share([flags], wanted - 0.05, wanted + 0.05, what=f"classes divided, {name}", level=LEVEL / 2)
+        name: mean_share([flags], -0.05, 0.05, what=f"classes divided, {name}", level=LEVEL / 2)
         for name, flags in study.factors.divided.items()
     }
     evidence, flags = both(*parts.values()), study.factors.divided
     shown = ", ".join(f"{int(part.sum())} of {part.size} ({name})" for name, part in flags.items())
     numbers = {name: part.numbers["share"] for name, part in parts.items()}
-    predicted = "at most 5 % of the classes" if constant == 1.0 else f"{wanted:g} of all"
-    return replace(evidence, predicted=predicted, measured=shown, numbers=numbers)
+    return replace(evidence, predicted="at most 5 % of the classes", measured=shown, numbers=numbers)

@@ -16,17 +16,13 @@ sampling: the largest points of the integrand are found by a damped Newton ascen
 Student densities around all of them. The estimate is unbiased whatever the density; its standard error is returned.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
 
-from attnlib import checks
 from attnlib.randomness import stream
-from attnlib.single_head.law import Sample
 from attnlib.single_head.population import Estimate
 
 _LOG10 = math.log(10.0)
@@ -48,7 +44,7 @@ class HeadScores:
     probability: torch.Tensor  # (K,), how often a direction occurs
 
 
-def _directions(sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
+def _directions(sample):
     """Labels and probabilities of the sample's signal directions, both (K,)."""
     law, like = sample.law, sample.tokens
     if hasattr(law, "direction_labels"):
@@ -57,14 +53,8 @@ def _directions(sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
     return like.new_tensor([1.0, -1.0]), like.new_tensor([share, 1 - share])
 
 
-def head_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> HeadScores:
-    """The numbers above for v (R, H, m), or (R, 1, m) when heads share their values, and p (R, H, m).
-
-    Raises ValueError on wrong shapes, for no head, or for samples of more than two tokens.
-    """
-    if sample.law.tokens != 2:
-        raise ValueError(f"tokens must be 2; got {sample.law.tokens}: take a law with two")
-    _heads_of(v, p, sample)
+def head_scores(v, p, sample):
+    """The numbers above for v (R, H, m), or (R, 1, m) when heads share their values, and p (R, H, m)."""
     v = v.expand_as(p)
     labels, probability = _directions(sample)
     logit, value = (torch.einsum("rkm,rhm->rkh", sample.signals, x) for x in (p, v))
@@ -76,18 +66,6 @@ def head_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> HeadScores:
     drift = v_noise @ basis
     residual = torch.linalg.qr((v_noise - drift @ basis.mT).mT)[1]
     return HeadScores(logit, labels[:, None] * value, triangle.mT, drift, residual.mT, labels, probability)
-
-
-def _heads_of(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> int:
-    runs, m = sample.runs, sample.tokens.shape[-1]
-    checks.tensor("p", p, (runs, "H", m), like=sample.tokens)
-    heads = p.shape[1]
-    if heads == 0:
-        raise ValueError("p must hold one head or more; got none")
-    checks.tensor("v", v, (runs, "H", m), like=sample.tokens)
-    if v.shape[1] not in (1, heads):
-        raise ValueError(f"v must hold 1 value vector or one per head ({heads}); got {v.shape[1]}")
-    return heads
 
 
 # --- the integrand ---------------------------------------------------------------------------------------------------------
@@ -103,7 +81,7 @@ class _Problem:
     drift: torch.Tensor  # (B, H, q), label included
     residual: torch.Tensor  # (B, H, q')
 
-    def margin(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def margin(self, t):
         r"""The normalised margin a(t) (B, N), its gradient (B, N, q) and its second derivatives (B, N, q, q), t (B, N, q).
 
         $a = f/\rho$ with $f = \sum_h w_hV_h + (1-w_h)B_h\cdot t$, $\rho = |r|$ and $r = \sum_h(1-w_h)R_h$. Every derivative is
@@ -149,7 +127,7 @@ class _Problem:
         ) / scale.unsqueeze(-1)
         return a, a_i, a_ij
 
-    def log_integrand(self, t: torch.Tensor) -> torch.Tensor:
+    def log_integrand(self, t):
         """log of Phi(-a(t)) exp(-|t|^2/2), (B, N), without the normal density's constant."""
         w = torch.sigmoid(self.logit.unsqueeze(1) - t @ self.loading.mT)
         noise = t @ self.drift.mT
@@ -157,11 +135,11 @@ class _Problem:
         rho = ((1 - w) @ self.residual).norm(dim=-1).clamp_min(torch.finfo(t.dtype).tiny)
         return torch.special.log_ndtr(-f / rho) - (t * t).sum(-1) / 2
 
-    def take(self, some: torch.Tensor) -> _Problem:
+    def take(self, some):
         """Some of the integrals."""
         return _Problem(*(getattr(self, field.name)[some] for field in fields(self)))
 
-    def starts(self) -> torch.Tensor:
+    def starts(self):
         """(B, J, q): the best point of each of a fan of rays (single heads, all heads, their noise outputs, both signs)."""
         rays = torch.cat([self.loading, self.loading.sum(1, keepdim=True), self.drift.sum(1, keepdim=True)], 1)
         rays = torch.cat([rays, rays[:, -2:-1] + rays[:, :-2], -self.loading.sum(1, keepdim=True)], 1)
@@ -173,7 +151,7 @@ class _Problem:
         best = self.log_integrand(points.flatten(1, 2)).unflatten(1, points.shape[1:3]).argmax(-1)
         return points.gather(2, best[..., None, None].expand(-1, -1, 1, points.shape[-1])).squeeze(2)
 
-    def curvature(self, t: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def curvature(self, t):
         r"""Gradient (B, N, q) and minus the second derivatives (B, N, q, q) of the log integrand, with respect to t.
 
         With the hazard $h(a) = \varphi(a)/\Phi(-a)$, whose derivative by a is $h' = h(h-a) \in (0, 1)$, and
@@ -189,7 +167,7 @@ class _Problem:
         second = eye + grow * a_i.unsqueeze(-1) * a_i.unsqueeze(-2) + hazard[..., None, None] * a_ij
         return -t - hazard.unsqueeze(-1) * a_i, second
 
-    def ascend(self, t: torch.Tensor) -> torch.Tensor:
+    def ascend(self, t):
         """Damped Newton ascent of every start to a local maximum of the log integrand."""
         height, damping = self.log_integrand(t), torch.ones_like(t[..., 0])
         for _ in range(80):
@@ -209,7 +187,7 @@ class _Problem:
         return t
 
 
-def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torch.Tensor, torch.Tensor]:
+def _log_integral(problem, modes, normals, chi, uniform):
     """log of E Phi(-a(t)) and the standard error of that log, (B,), sampling around `modes` (B, J, q).
 
     normals (B, N, q), chi-squares and uniforms (B, N) are what is random.
@@ -252,15 +230,12 @@ def _log_integral(problem: _Problem, modes, normals, chi, uniform) -> tuple[torc
 # --- errors ----------------------------------------------------------------------------------------------------------------
 
 
-@checks.checked
-def log10_head_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, count: int = 2000) -> Estimate:
+def log10_head_error(v, p, sample, *, count=2000):
     """log10 of the clean error of H unequal heads and its standard error: (R,).
 
     v: (R, H, m), or (R, 1, m) for shared values; p: (R, H, m); both in the sample's coordinates. `count` samples per run and
-    direction. Raises ValueError on wrong shapes or more than two tokens. For heads that are equal
-    `population.log10_clean_error` of (sum of the v_h, p) is exact.
+    direction. For heads that are equal `population.log10_clean_error` of (sum of the v_h, p) is exact.
     """
-    checks.whole_number("count", count, at_least=2)
     scores = head_scores(v, p, sample)
     runs, K, q = sample.runs, scores.logit.shape[1], scores.loading.shape[-1]
     drawn = [
