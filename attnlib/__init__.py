@@ -5,7 +5,7 @@
     >>> summarise(law, step_size=0.025, draws=6).interpolates.tolist()
     [True, True, True, True, True, True]
 
-Twelve names open every part; the rest is in the parts: `single_head`, `token_selection`, `in_context`, `kernels`. Nothing is loaded before
+Eleven names open every part; the rest is in the parts: `single_head`, `token_selection`, `in_context`, `kernels`. Nothing is loaded before
 it is asked for, so that `import attnlib` alone loads no torch.
 """
 
@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnlib.in_context import Experiment, RegressionLaw, risk_of, train_many
+    from attnlib.in_context import Experiment, RegressionLaw, risk_of
     from attnlib.kernels import ran
     from attnlib.single_head import SignalNoiseLaw, log10_clean_error, summarise, train_heads
     from attnlib.token_selection import TokenLaw, draw_gram, population_along
@@ -32,7 +32,6 @@ __all__ = [
     "risk_of",
     "summarise",
     "train_heads",
-    "train_many",
 ]
 
 _PARTS = ("single_head", "token_selection", "in_context", "kernels")

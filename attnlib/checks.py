@@ -22,18 +22,23 @@ T = TypeVar("T", bound=Callable[..., Any])
 
 
 def _say(name: str, expected: str, value: object, hint: str) -> str:
-    tensor = isinstance(value, torch.Tensor) and value.ndim
-    got = f"a {value.dtype} tensor of shape {tuple(value.shape)}" if tensor else shortened(value)  # type: ignore[attr-defined]
-    return f"{name} must be {expected}; got {got}" + (f": {hint}" if hint else "")
+    return f"{name} must be {expected}; got {_short(value)}" + (f": {hint}" if hint else "")
+
+
+def _short(value: object) -> str:
+    if isinstance(value, torch.Tensor) and value.ndim:
+        return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
+    return shortened(value)
 
 
 # --- by annotation ----------------------------------------------------------------------------------------------------
 
 
 def checked(thing: T) -> T:
-    """A function or dataclass that first checks its arguments annotated with a class, bool or Callable.
+    """A door: a public function, or a dataclass that readers make. Arguments are checked here, and nowhere behind it.
 
-    Numpy's numbers become Python's. Numbers and texts have ranges and are checked inside. Raises ValueError.
+    Those annotated with a class, bool or Callable are checked by this decorator; numbers and texts have ranges, which the function
+    checks in its first lines. Numpy's numbers become Python's. A ValueError on its way out gets a note with the caller's call.
     """
     if isinstance(thing, type):
         thing.__init__ = checked(thing.__init__)  # type: ignore[misc]
@@ -49,12 +54,23 @@ def checked(thing: T) -> T:
     def call(*args: Any, **given: Any) -> Any:
         args = tuple(_plain(value) for value in args)
         given = {name: _plain(value) for name, value in given.items()}
-        for name, value in (*zip(names, args, strict=False), *given.items()):
-            if (classes := kinds().get(name)) and not isinstance(value, classes):
-                raise ValueError(_no_instance(name, value, classes))
-        return thing(*args, **given)
+        named = dict(zip(names, args, strict=False)) | given
+        try:
+            for name, value in named.items():
+                if (classes := kinds().get(name)) and not isinstance(value, classes):
+                    raise ValueError(_no_instance(name, value, classes))
+            return thing(*args, **given)
+        except ValueError as error:
+            told = ", ".join(f"{name}={_brief(value)}" for name, value in named.items() if name != "self")
+            error.__notes__ = [f"in {thing.__module__}.{thing.__qualname__.removesuffix('.__init__')}({told})"]
+            raise
 
     return typing.cast("T", call)
+
+
+def _brief(value: object) -> str:
+    plain = value is None or isinstance(value, int | float | str | tuple | list | torch.Tensor)
+    return _short(value) if plain else type(value).__name__
 
 
 def _plain(value: object) -> object:
@@ -76,7 +92,9 @@ def _no_instance(name: str, value: object, classes: tuple[type, ...]) -> str:
 def _classes(hint: Any) -> tuple[type, ...]:
     """The classes of an annotation. None where it is not strict: numbers, texts and sequences are checked inside."""
     members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    bare = [origin if (origin := typing.get_origin(member)) in (Callable, Mapping) else member for member in members]
+    bare: list[Any] = [
+        origin if (origin := typing.get_origin(member)) in (Callable, Mapping) else member for member in members
+    ]
     bare += [str] if Path in bare else []  # wherever a path is taken, so is its text
     ours = str not in members and all(
         isinstance(m, type) and m not in (Any, int, float, object, torch.dtype, torch.device) for m in bare
@@ -87,16 +105,24 @@ def _classes(hint: Any) -> tuple[type, ...]:
 # --- numbers and texts ------------------------------------------------------------------------------------------------
 
 
-def whole_number(name: str, value: object, *, at_least: int, at_most: float = _MOST, hint: str = "") -> int:
+def whole_number(name: str, value: object, *, at_least: int, at_most: float | None = None, hint: str = "") -> int:
     """`value`, Python's or numpy's, as an int >= `at_least`. Raises ValueError otherwise (a bool is not a number, 2.0 not whole).
 
-    Seeds may have any size; what counts something is at most 2^62, so that int64 holds it, unless a formula takes more.
+    Seeds may have any size; what counts something is at most 2^62, so that int64 holds it, unless `at_most` says otherwise.
     """
-    if type(value) is int and value > at_most and name != "seed":
-        raise ValueError(_say(name, "a whole number <= 2^62", value, ""))
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise ValueError(_say(name, f"a whole number >= {at_least}", value, hint))
+    most = at_most if at_most is not None else math.inf if name == "seed" else _MOST
+    if value > most:
+        raise ValueError(_say(name, f"a whole number <= {'2^62' if most == _MOST else most}", value, hint))
     return int(value)
+
+
+def origin(seed: object, runs: object = 1, first_run: object = 0) -> None:
+    """Raises ValueError unless these name runs `first_run` ... `first_run + runs - 1` of an experiment."""
+    whole_number("seed", seed, at_least=0)
+    whole_number("runs", runs, at_least=1)
+    whole_number("first_run", first_run, at_least=0)
 
 
 def recorded_steps(record: Iterable[int] | None, steps: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-# No index has a package of this name: whoever registered it would own the readers who are told to install it by name alone.
+# The package is on no index. Installing it by name alone would run code of anyone who registers that name.
 REPOSITORY = "https://github.com/attention-checked/attention-checked"
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnlib import checks, limits
 from attnlib.arrays import Floats
 
 
@@ -35,13 +34,9 @@ def bartlett_rows(
     >>> bartlett_rows(np.random.default_rng(0), rows=4, dimension=3).shape
     (4, 3)
     """
-    checks.whole_number("rows", rows, at_least=1)
-    checks.whole_number("dimension", dimension, at_least=1)
-    checks.whole_number("first", first, at_least=0)
     rank = min(first + rows, dimension)
-    columns = rank if columns is None else checks.whole_number("columns", columns, at_least=rank)
+    columns = rank if columns is None else columns
     row, column = np.arange(first, first + rows)[:, None], np.arange(columns)[None, :]
-    limits.require_memory(lambda rows, columns: 8 * rows * columns, rows=rows, columns=columns)
     matrix = rng.standard_normal((rows, columns))
     matrix *= column < np.minimum(row, dimension)
     pivots = np.arange(first, min(first + rows, dimension))

@@ -1,7 +1,7 @@
 """Work that cannot be done is refused before it begins, with the number that would fit.
 
-A call says what it needs as a function of the numbers that it was given: bytes at once, or multiplications and additions in all.
-Estimates are low, so that nothing is refused that could be done; below a quarter of a gigabyte nobody is asked.
+A call says how many bytes it needs at once, as a function of the numbers that it was given. Estimates are low, so that nothing is
+refused that could be done; below a quarter of a gigabyte nobody is asked.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ from reprlib import repr as shortened
 import torch
 
 _SMALL = 1 << 28  # bytes that every machine has
-_RATE = 1e10  # multiplications and additions a second of one core, as measured for the compiled loops
-_GPU = 1000  # cores that a GPU stands for
-YEAR = 365 * 24 * 3600.0
 _HUGE = 10**300  # beyond it a whole number has no float
 
 
@@ -68,20 +65,10 @@ def require_memory(bytes_of: Callable[..., float], *, device: torch.device | str
     """
     needed = min(bytes_of(**sizes), _HUGE)
     if needed > _SMALL and needed > (free := free_memory(device)):
-        raise ValueError(_sentence(bytes_of, free, sizes, f"{_size(needed)} of memory, and {_size(free)} are free"))
+        raise ValueError(sentence(bytes_of, free, sizes, f"{_size(needed)} of memory, and {_size(free)} are free"))
 
 
-def require_time(operations_of: Callable[..., float], *, device: torch.device | str = "cpu", **sizes: int) -> None:
-    """Raise ValueError if `operations_of(**sizes)` multiplications and additions take more than a year here; as `require_memory`."""
-    cores = _GPU if torch.device(device).type == "cuda" else os.cpu_count() or 1
-    budget = YEAR * _RATE * cores
-    needed = min(operations_of(**sizes), _HUGE)
-    if needed > budget:
-        told = f"about {needed / budget:.3g} years on this machine, and one is the most"
-        raise ValueError(_sentence(operations_of, budget, sizes, told))
-
-
-def _sentence(cost: Callable[..., float], budget: float, sizes: dict[str, int], told: str) -> str:
+def sentence(cost: Callable[..., float], budget: float, sizes: dict[str, int], told: str) -> str:
     named = [f"{name} = {shortened(size)}" for name, size in sizes.items()]
     alone = {name: _largest(cost, sizes, name, budget) for name in sizes}
     fitting = [f"{name} = {size}" for name, size in alone.items() if size]

@@ -16,13 +16,13 @@ import torch
 
 from attnlib.arrays import Floats
 
-# Drops of h (in nats) that bound the panels. The first ones resolve a kink next to the mode; e^-42 is below float64's rounding.
+# Panels end where h has dropped by these amounts (in nats). The first ones resolve a kink next to the mode; e^-42 is below rounding.
 _DROPS = (1e-6, 1e-4, 1e-2, 0.1, 0.5, 1.5, 4.0, 8.0, 14.0, 22.0, 32.0, 42.0)
 _NODES = 16
 _BISECTIONS = 60
 _DOUBLINGS = 1100
 _HALVINGS = 40
-# Of the integral: what the last two Legendre coefficients of a panel may amount to, unless rounding does.
+# A panel is halved while its last two Legendre coefficients exceed this share of the integral, or of its rounding.
 _TOLERANCE = 1e-12
 _ROUNDINGS = 16
 
@@ -92,9 +92,9 @@ def log_integral(
     epsilon = torch.finfo(mode.dtype).eps
     tolerance = (_ROUNDINGS * epsilon * rounding(mode, *parameters)).clamp_min(max(_TOLERANCE, _ROUNDINGS * epsilon))
     edges = _level_points(lambda t: log_density(t, *parameters), mode, peak)
-    # Both ends of a panel are nodes: a wall that stands just inside an end is seen.
+    # Both ends of a panel are nodes, so a steep wall just inside an end is not missed.
     nodes, weights, rows = (torch.from_numpy(a).to(mode) for a in lobatto(_NODES))
-    # A flat list of panels: whose, from where, half how long (negative on the left).
+    # A flat list of panels: the integral it belongs to, its start, and half its length (negative on the left).
     whose = torch.arange(len(mode), device=mode.device).expand_as(edges[1:]).flatten()
     side = torch.tensor([-1.0, 1.0], dtype=mode.dtype, device=mode.device)[:, None]
     start, half = (side * edges[:-1]).flatten(), (side * (edges[1:] - edges[:-1]) / 2).flatten()
@@ -112,6 +112,6 @@ def log_integral(
             break
         whose, start, half = whose[split], start[split], half[split] / 2
         whose, start, half = whose.repeat(2), torch.cat([start, start + 2 * half]), half.repeat(2)
-    # Where h is so large that its rounding exceeds the drops the panels are empty, and the peak alone is the answer to rounding.
+    # If h is so large that its rounding exceeds the drops, the panels are empty. Then the peak alone is correct to rounding.
     whole = peak + torch.where(total > 0, total, 1.0).log()
     return torch.where(peak == -torch.inf, peak, whole)  # an integrand that underflows everywhere

@@ -60,8 +60,8 @@ def naive_torch(
 def _fast(data: list[torch.Tensor], steps: int, rule: Mapping[str, object], **chosen) -> torch.Tensor:
     gram, state, labels, classes = data
     call = Call(
-        gram, state, labels, classes, heads=state.shape[1] // 2, signals=2, attention_map=maps.SOFTMAX, value_step=_STEP,
-        attention_step=_STEP, factors=torch.ones(steps), **rule,
+        gram, state, labels, classes, gram.new_full((len(gram), 2), _STEP), torch.ones(steps, dtype=torch.float64),
+        heads=state.shape[1] // 2, signals=2, attention_map=maps.SOFTMAX, **rule,
     )  # fmt: skip
     advance(call, **chosen)
     if state.is_cuda:

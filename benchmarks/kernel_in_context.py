@@ -38,8 +38,9 @@ def _start(heads: int, replicas: int, device: str = "cpu", dtype: torch.dtype = 
 
 def _call(heads: int, steps: int, streams: range | list[int]) -> in_context.Call:
     return in_context.Call(
-        **_SIZE, heads=heads, seed=7, streams=streams, first_step=0, steps=steps, beta_std=1.0,
-        noise_std=_SIZE["d"] ** 0.5 * _NOISE, target_noise_std=0.0, optimiser="Adam", learning_rate=_RATE,
+        **_SIZE, heads=heads, seed=7, streams=np.array(streams, dtype=np.uint32), first_step=0, steps=steps, beta_std=1.0,
+        noise_std=_SIZE["d"] ** 0.5 * _NOISE, target_noise_std=0.0, optimiser="Adam",
+        learning_rate=np.full(len(streams), _RATE),
     )  # fmt: skip
 
 

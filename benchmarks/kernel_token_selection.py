@@ -45,8 +45,8 @@ def gate(dtype: torch.dtype) -> None:
     """The compiled loop and the float64 reference agree after 30 steps. Raises AssertionError."""
     ours = _state(2, dtype)
     truth = [x.double().clone() for x in ours]  # float64 is not copied otherwise
-    advance(Call(*ours, torch.full((30,), _STEP)))
-    advance(Call(*truth, torch.full((30,), _STEP)), implementation="reference")
+    advance(Call(*ours, torch.full((30,), _STEP, dtype=torch.float64)))
+    advance(Call(*truth, torch.full((30,), _STEP, dtype=torch.float64)), implementation="reference")
     for x, y in zip(ours[:3], truth[:3], strict=True):
         if (x.double() - y).abs().max() > _TOLERANCE[dtype] * y.abs().max():
             raise AssertionError("compiled loop and reference differ: no speed is reported")
@@ -57,7 +57,11 @@ def _case(kind: str, implementation: str, threads: int = 1) -> Case:
 
     def prepare() -> Callable[[], object]:
         mine = _state(_RUNS, dtype)
-        return lambda: advance(Call(*mine, torch.full((steps,), _STEP)), implementation=implementation, threads=threads)
+        return lambda: advance(
+            Call(*mine, torch.full((steps,), _STEP, dtype=torch.float64)),
+            implementation=implementation,
+            threads=threads,
+        )
 
     # Two products and a rank-two update. K is read, S read and written: twice where its update is a pass of its own.
     slow, on_K, on_S = implementation == "reference", _N * _ROWS, _N * _PROBES

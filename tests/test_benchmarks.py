@@ -1,13 +1,13 @@
 """What `make bench` measures: cases that are told apart, gates that let nothing wrong be timed, ratios of rates, honest probes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from attnlib.kernels.calls import changed
 from benchmarks import __main__ as bench
 from benchmarks import kernel_heads, kernel_in_context, kernel_token_selection, machine
 from benchmarks.registry import Case, Work
@@ -73,7 +73,7 @@ def test_a_wrong_kernel_is_not_timed(module, arguments, wrong, monkeypatch) -> N
     module.gate(*arguments)
 
     def slightly_wrong(call, *state, **chosen):
-        call = call if chosen.get("implementation") == "reference" else changed(call, **wrong(call))
+        call = call if chosen.get("implementation") == "reference" else replace(call, **wrong(call))
         return real(call, *state, **chosen)
 
     monkeypatch.setattr(holder, "advance", slightly_wrong)

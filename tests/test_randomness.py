@@ -64,9 +64,3 @@ def test_dimension_a_billion_costs_nothing_and_keeps_the_normals():
     below = np.tril_indices(6, -1)
     np.testing.assert_array_equal(near[below], far[below])
     np.testing.assert_allclose(np.diagonal(far), np.sqrt(1e9), rtol=3e-4)
-
-
-@pytest.mark.parametrize("bad", [{"rows": 0}, {"dimension": 0}, {"first": -1}, {"columns": 2}, {"rows": 2.5}])
-def test_bartlett_refuses_bad_sizes(bad):
-    with pytest.raises(ValueError, match=next(iter(bad))):
-        bartlett_rows(stream(0, "noise"), **({"rows": 3, "dimension": 5} | bad))

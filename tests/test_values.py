@@ -82,8 +82,10 @@ INSIDE = {
     rules.Rule, rules.batch_orders, maps.AttentionMap, summary.join, summary.require_two_tokens, sh.Summary, ic.History,
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
     circuits.imbalance, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
-    type(DENSE.labels), summary.draws_in_chunks, token_population.Population, token_population.TailError, ts.Trajectory, ts.forces,
-    ts.outputs, ot.Sample, st.Path, gram_module.join, device.one_thread, device.home,
+    type(DENSE.labels), summary.draws_in_chunks, token_population.Population, ts.Trajectory, ts.forces,
+    ts.outputs, ot.Sample, st.Path, gram_module.join, device.one_thread, device.home, randomness.stream,
+    head_training.plain_descent, circuits.predictions, circuits.weights_at, population.exact_log10_error, population.fresh_scores,
+    token_population.averages,
 }  # fmt: skip
 MODULES_INSIDE = set(
     "arrays checks divergence extras kernels limits nutshell quadrature single_head.closed_form"
@@ -140,7 +142,6 @@ ROWS = {
         "prompt": DENSE.head,
     },
     token_population.population: {"law": TOKENS, "count": 4} | DIRECTION,
-    ts.tail_error: {"law": TOKENS, "count": 4} | DIRECTION,
     ts.population_along: {"trajectory": PATH, "count": 4, "rows": [0]},
     ts.train: {"gram": GRAM, "step_size": 0.1, "steps": 2, "record": [1]},
     ic.RegressionLaw: fields(PROMPTS_LAW) | {"covariance": ((1.0, 0.0), (0.0, 1.0)), "mean": (0.0, 0.0)},
@@ -171,7 +172,6 @@ ROWS = {
         "experiment": STUDY, "dtype": "float32", "implementation": "reference", "device": "cpu", "progress": False,
         "threads": 1, "watch": None,
     },
-    ic.train_many: {"experiments": [STUDY], "threads": 1, "progress": False},
     attnbook.in_context.load_history: {"path": "nothing.safetensors"},
     attnbook.in_context.train_resumable: {
         "experiment": STUDY, "checkpoint": FOLDER + "/a.safetensors", "progress": False, "watch": None, "about": None,
@@ -218,7 +218,6 @@ ROWS = {
     ot.risk_sampled: {"weights": torch.sigmoid, "sample": ONE.draw(0, runs=1, samples=2)},
     device.resolve: {"device": "cpu"},
     device.report: {"device": "cpu"},
-    randomness.stream: {"seed": 0, "role": "test", "run": 0},
 }  # fmt: skip
 
 BAD = {
@@ -235,8 +234,8 @@ WORKS = {
     "weight_scale": "2.5 200.0", "prompt_scale": "2.5 200.0 0", "learning_rate": "2.5 200.0", "weight_decay": "2.5 200.0 0",
     "penalty": "2.5 200.0 0", "step": f"{NO_RANGE} 10**30 1/2 Decimal int_tensor", "offset": f"{NO_RANGE} 10**30 1/2 Decimal",
     "label_noise": "0", "weak_signal": "0", "derivative_at_zero": "0", "class_probability": "0", "rho": "0",
-    "seed": "0 10**30", "run": "0", "first_run": "0", "start_vectors": "0", "same_class_tokens": "0",
-    "record": "[] empty", "experiments": "[]",  # the last step alone; no trainings
+    "seed": "0 10**30", (ic.Experiment, "seed"): "0", "run": "0", "first_run": "0", "start_vectors": "0", "same_class_tokens": "0",
+    "record": "[] empty",  # the last step alone
     "v": "nan_tensor", "p": "nan_tensor",  # a diverged head has outputs and errors that are nan
     (ts.TokenLaw, "noise_std"): "2.5 200.0", (ic.Experiment, "steps"): "0", (sh.train_heads, "output_scale"): "2.5 200.0",
     (ic.RegressionLaw, "mean"): "int_tensor",
@@ -313,19 +312,14 @@ TOO_MUCH = [
     (lambda: TOKENS.draw(0, 10**9), "runs = 200000 would fit"),
     (lambda: ts.draw_gram(ts.TokenLaw(n=10**6, d=50, tokens=4, signal_norm=5.0), 0), "n = 1600 would fit"),
     (lambda: ts.CODE_START.draw(10**6, 0), "d = 8100 would fit"),
-    (lambda: ts.tail_error(**ROWS[ts.tail_error] | {"count": 4 * 10**9}), "count = 4400000 would fit"),
     (lambda: ts.train(GRAM, 0.1, 10**9), "steps = 130000000 would fit"),
     (lambda: sh.gradient_descent(SAMPLE, 0.1, 10**12), r"steps = \d+ would fit"),
     (lambda: sh.train_heads(SAMPLE, 0.1, 2, heads=10**9), r"heads = \d+ would fit"),
     (lambda: sh.summarise(LAW, 0.1, draws=10**12), "draws = 19000000 would fit"),
-    (lambda: sh.summarise(LAW, 0.1, steps=10**18), r"years on this machine, .*: steps = \d+ would fit"),
-    (
-        lambda: sh.clean_error_sampled(V, V, SAMPLE, 10**18),
-        r"needs about 25.4 years .*: count = 39000000000000000 would fit",
-    ),
+    (lambda: sh.summarise(LAW, 0.1, steps=10**18), r"steps = \d+ would fit"),
     (lambda: PROMPTS_LAW.draw(10**10, 0), r"count = \d+ would fit"),
     (lambda: ic.initial_weights(10**6, 2), "d = 3300 would fit"),
-    (lambda: ic.train(ic.Experiment(batch=10**12)), "years on this machine, .* or batch = 310000000 would fit"),
+    (lambda: ic.train(ic.Experiment(batch=10**12)), "batch must be a whole number <= 2147483648"),
     (lambda: ic.train(ic.Experiment(records=10**10, steps=2**31 - 1)), r"records = \d+ would fit"),
     (lambda: ic.risk_of(HEADS, PROMPTS_LAW, prompts=10**10), "prompts = 33000000 would fit"),
 ]

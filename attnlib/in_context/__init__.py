@@ -8,7 +8,7 @@ from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.in_context.model import HeadWeights, initial_weights
 from attnlib.in_context.risk import risk_of
-from attnlib.in_context.training import History, train, train_many
+from attnlib.in_context.training import History, train
 
 __all__ = [
     "Circuits",
@@ -22,5 +22,4 @@ __all__ = [
     "predict",
     "risk_of",
     "train",
-    "train_many",
 ]

@@ -162,6 +162,11 @@ def two_number_circuits(omega: torch.Tensor, mu: torch.Tensor, d: int) -> Circui
 @checks.checked
 def attention(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
     """Weights of the examples (..., H, B, L)."""
+    return weights_at(circuits, prompts)
+
+
+def weights_at(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
+    """`attention` for arguments that have been checked."""
     M = circuits.key_query
     context, query = (tokens.to(M) for tokens in (prompts.context, prompts.query))
     direction = torch.einsum("...hij,...bj->...hbi", M[..., : circuits.d], query)
@@ -197,6 +202,11 @@ def predict(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
         raise ValueError(
             f"circuits must be for d = {prompts.query.shape[-1]}, the prompts'; got circuits for d = {circuits.d}"
         )
+    return predictions(circuits, prompts)
+
+
+def predictions(circuits: Circuits, prompts: Prompts) -> torch.Tensor:
+    """`predict` for arguments that have been checked."""
     V = circuits.output_value
     written = torch.einsum("...hi,...bli->...hbl", V, prompts.context.to(V))
-    return (attention(circuits, prompts) * written).sum((-3, -1))
+    return (weights_at(circuits, prompts) * written).sum((-3, -1))

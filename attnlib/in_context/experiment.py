@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from attnlib import checks, limits
@@ -18,7 +17,6 @@ from attnlib.in_context.model import STARTS, require_even_heads
 from attnlib.kernels.in_context import OPTIMISERS
 
 _MOST_NOISE = 1e15  # its square times d is a float32, and so are losses
-_MOST_STEPS = 2**31 - 1  # the counters of the training stream are 32 bits wide
 
 
 @checks.checked
@@ -61,13 +59,15 @@ class Experiment:
     seed: int = 0  # of the random streams
 
     def __post_init__(self) -> None:
-        for name in ("heads", "layers", "outputs", "batch", "runs"):
+        for name in ("heads", "layers", "outputs", "runs"):
             checks.whole_number(name, getattr(self, name), at_least=1)
-        for name in ("steps", "seed", "first_run"):
-            checks.whole_number(name, getattr(self, name), at_least=0)
+        # The generator of prompts has a key of 64 bits, the seed, and a counter of three times 32: prompt, step and run.
+        counter = "the stream's counter ends there"
+        checks.whole_number("batch", self.batch, at_least=1, at_most=2**31, hint=counter)
+        checks.whole_number("steps", self.steps, at_least=0, at_most=2**31 - 1, hint=counter)
+        checks.whole_number("first_run", self.first_run, at_least=0, at_most=2**32 - self.runs, hint=counter)
+        checks.whole_number("seed", self.seed, at_least=0, at_most=2**64 - 1, hint="it is the key of the stream")
         checks.whole_number("records", self.records, at_least=2, hint="the start and the end are always recorded")
-        if self.steps > _MOST_STEPS:
-            raise ValueError(f"steps must be at most {_MOST_STEPS}; got {self.steps}: the stream's counter ends there")
         checks.one_of("optimiser", self.optimiser, OPTIMISERS)
         checks.one_of("start", self.start, STARTS)
         if self.start == "oppo_small_id":
@@ -79,18 +79,13 @@ class Experiment:
                 f"noise_std must be at most {_MOST_NOISE:g} in a training, which is in float32; got {self.noise_std!r}"
             )
 
-    def require_room(self, device: torch.device) -> None:
-        """Raises ValueError unless the state and the records fit in memory, and the steps on `device` in a year."""
+    def require_room(self) -> None:
+        """Raises ValueError unless the state and the records fit in memory."""
 
         def held(d: int, heads: int, runs: int, records: int) -> int:
             return 4 * runs * heads * ((d + 1) ** 2 * (9 + records) + records * d)
 
-        def operations(steps: int, batch: int, runs: int, heads: int, length: int, d: int) -> int:
-            return 2 * steps * batch * runs * heads * length * d
-
         limits.require_memory(held, d=self.d, heads=self.heads, runs=self.runs, records=min(self.records, self.steps))
-        names = ("steps", "batch", "runs", "heads", "length", "d")
-        limits.require_time(operations, device=device, **{name: getattr(self, name) for name in names})
 
     def _check_optimiser(self) -> None:
         given: Any = self.learning_rate

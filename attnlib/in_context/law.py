@@ -21,7 +21,7 @@ from attnlib import checks, limits
 from attnlib.arrays import Floats
 from attnlib.device import home
 from attnlib.kernels.prompt_stream import normals_per_prompt, split
-from attnlib.randomness import stream
+from attnlib.randomness import ROLES, stream
 
 CONVENTIONS = ("notebook", "repository")
 
@@ -195,6 +195,10 @@ class RegressionLaw:
             raise ValueError(
                 f"normals must have shape {wanted} for d = {self.d}, length = {self.length}; got {tuple(normals.shape)}"
             )
+        return self.made_of(normals)
+
+    def made_of(self, normals: torch.Tensor) -> Prompts:
+        """`from_normals` for float64 normals of the right shape."""
         beta, query, target_noise, x, label_noise = split(normals, self.d)
         beta = self.beta_std * beta
         if not self.isotropic:
@@ -207,9 +211,16 @@ class RegressionLaw:
     def draw(self, count: int, seed: int, *, run: int = 0, role: str = "test") -> Prompts:
         """`count` held-out prompts of the stream (seed, role, run). Training prompts come from another generator."""
         checks.whole_number("count", count, at_least=1)
+        checks.whole_number("seed", seed, at_least=0)
+        checks.whole_number("run", run, at_least=0)
+        checks.one_of("role", role, ROLES)
         one = 16 * self.normals_per_prompt
         limits.require_memory(lambda count: one * count, count=count)
-        return self.from_normals(stream(seed, role, run).standard_normal((count, self.normals_per_prompt)))
+        return self.drawn(count, seed, run, role)
+
+    def drawn(self, count: int, seed: int, run: int, role: str) -> Prompts:
+        """`draw` for arguments that have been checked."""
+        return self.made_of(torch.from_numpy(stream(seed, role, run).standard_normal((count, self.normals_per_prompt))))
 
 
 def toeplitz_covariance(d: int, rho: float) -> tuple[tuple[float, ...], ...]:

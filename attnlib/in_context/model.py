@@ -24,7 +24,6 @@ STARTS = ("random", "small_id", "small_id_qk", "oppo_small_id")
 _SMALL = {"small_id": 1e-6, "small_id_qk": 1e-4, "oppo_small_id": 1e-6}
 
 
-@checks.checked
 @dataclass(frozen=True)
 class HeadWeights:
     """The four matrices of H heads in R runs. They act on tokens from the left: the key of z is $W_K z$.
@@ -117,9 +116,7 @@ def initial_weights(
     checks.whole_number("d", d, at_least=1)
     checks.whole_number("heads", heads, at_least=1)
     checks.one_of("start", start, STARTS)
-    checks.whole_number("runs", runs, at_least=1)
-    checks.whole_number("first_run", first_run, at_least=0)
-    checks.whole_number("seed", seed, at_least=0)
+    checks.origin(seed, runs, first_run)
     if start == "oppo_small_id":
         require_even_heads(heads)
     limits.require_memory(lambda d, heads, runs: 48 * runs * heads * (d + 1) ** 2, d=d, heads=heads, runs=runs)

@@ -13,7 +13,7 @@ import torch
 
 from attnlib import checks, limits
 from attnlib.device import one_thread
-from attnlib.in_context.circuits import Circuits, attention, predict
+from attnlib.in_context.circuits import Circuits, predictions, weights_at
 from attnlib.in_context.law import Prompts, RegressionLaw
 
 _CHUNK_NUMBERS = 1_000_000  # float64 numbers in the largest array of a chunk: 8 MB
@@ -59,9 +59,10 @@ def risk_of(
     _check(circuits, law)
     models = circuits.output_value.shape[:-2].numel()
     limits.require_memory(lambda prompts: 32 * models * prompts, prompts=prompts)
-    drawn = law.draw(prompts, seed)
-    values = risk_per_prompt(circuits, law, drawn)
-    # What remains of chance, regressed on quantities of the prompts whose means are known to be 0.
+    checks.whole_number("seed", seed, at_least=0)
+    drawn = law.drawn(prompts, seed, 0, "test")
+    values = _in_chunks(circuits, law, drawn)
+    # Remove chance: regress on quantities of the prompts whose means are known to be 0.
     fitted = 1
     if law.isotropic:
         controls = _controls(law, drawn)
@@ -80,6 +81,10 @@ def risk_of(
 def risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
     """An unbiased value of the risk from every prompt, (..., B): the formula above. Can be negative where labels are looked at."""
     _check(circuits, law)
+    return _in_chunks(circuits, law, prompts)
+
+
+def _in_chunks(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
     circuits = Circuits(circuits.key_query.double(), circuits.output_value.double())
     lead = circuits.output_value.shape[:-1].numel()
     B, L = prompts.y.shape[-2:]
@@ -104,6 +109,12 @@ def conditional_risk(
     offset = checks.numbers("offset", offset)
     if offset.ndim and offset.shape[-1] not in (1, prompts.y.shape[-2]):
         raise ValueError(f"offset must be a number or one for each prompt; got shape {tuple(offset.shape)}")
+    return _given_covariates(weights, prompts, law, offset)
+
+
+def _given_covariates(
+    weights: torch.Tensor, prompts: Prompts, law: RegressionLaw, offset: torch.Tensor
+) -> torch.Tensor:
     miss = torch.einsum("...bl,...bli->...bi", weights, prompts.x) - prompts.query
     noise = law.noise_variance * weights.square().sum(-1)
     return law.beta_std**2 * (miss.square().sum(-1) + noise) + offset.square()
@@ -111,21 +122,21 @@ def conditional_risk(
 
 def _risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
     M, V, d = circuits.key_query, circuits.output_value, circuits.d
-    # Without the rows that look at labels: weights c of the labels, and what is written of the covariates. Both moments by hand.
+    # Without the rows that read labels: weights c of the labels, and the output from the covariates. Both moments are exact.
     blind = M.clone()
     blind[..., d, :] = 0
     unlabelled = Circuits(blind, V)
-    p = attention(unlabelled, prompts)
+    p = weights_at(unlabelled, prompts)
     c = (V[..., d, None, None] * p).sum(-3)
     mean = torch.einsum("...hbl,bli->...hbi", p, prompts.x)
     written = (mean * V[..., None, :d]).sum((-3, -1))
-    values = conditional_risk(c, prompts, law, offset=written)
-    # What looking at labels adds, from the prompt and its mirror image.
+    values = _given_covariates(c, prompts, law, written)
+    # The effect of reading labels, from the prompt and its mirror image.
     if circuits.label_row.any():
         labelled = (c * prompts.y).sum(-1) - prompts.clean_target
         for sign in (1, -1):  # all labels and the target with the other sign are as likely
             mirrored = Prompts(prompts.x, sign * prompts.y, prompts.query, sign * prompts.target, sign * prompts.beta)
-            error, without = predict(circuits, mirrored) - mirrored.clean_target, sign * labelled + written
+            error, without = predictions(circuits, mirrored) - mirrored.clean_target, sign * labelled + written
             values = values + (error.square() - without.square()) / 2
     return values
 

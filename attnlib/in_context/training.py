@@ -9,10 +9,8 @@ All are forms of `attnlib.kernels.in_context.advance`, and see the same prompts:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from reprlib import repr as shortened
-from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +23,6 @@ from attnlib.in_context.circuits import Circuits, circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, draw_weights
 from attnlib.kernels import in_context as kernels
-from attnlib.kernels.batches import on_threads
 
 MOMENTS = ("weights", "first_moment", "second_moment")
 _RECORDS = ("key_query", "output_value", "loss", "loss_se")
@@ -44,7 +41,6 @@ class TrainingDiverged(divergence.TrainingDiverged):
         self.args, self.last_good = (step, run, last_good, experiment), last_good
 
 
-@checks.checked
 @dataclass(frozen=True)
 class History:
     """The result of a training: records of R runs at K steps, and the final state.
@@ -154,51 +150,6 @@ def train(
     return training.history()
 
 
-@checks.checked
-@one_thread
-def train_many(
-    experiments: Sequence[Experiment], *, threads: int = 1, progress: bool = False, **options: Any
-) -> list[History]:
-    """Train several experiments at once, with different heads, rates, starts, or parts of the runs axis.
-
-    Experiments of one seed see the same prompts, so that differences between them are paired.
-
-    Args:
-        experiments: what to train.
-        threads: how many at a time, >= 1.
-        progress: show a progress bar.
-        options: of `train`.
-
-    Returns:
-        a `History` for each, in the same order.
-
-    Raises:
-        ValueError: a bad argument.
-        TrainingDiverged: a loss is not finite.
-
-    Source:
-        this book.
-
-    Example:
-        >>> one, two = train_many([Experiment(heads=h, d=3, steps=20, records=4, runs=2) for h in (1, 2)])
-        >>> one.mu.shape, two.mu.shape
-        (torch.Size([2, 4, 1]), torch.Size([2, 4, 2]))
-    """
-    if not isinstance(experiments, Sequence) or not all(isinstance(one, Experiment) for one in experiments):
-        raise ValueError(f"experiments must be a list of Experiment; got {shortened(experiments)}")
-    checks.whole_number("threads", threads, at_least=1)
-    options = {"threads": 1} | options
-    found: dict[int, History] = {}
-    with progress_bar(progress, len(experiments), "trainings", unit="training") as bar:
-
-        def one(i: int) -> None:
-            found[i] = train(experiments[i], **options)
-            bar.update(1)
-
-        on_threads(one, range(len(experiments)), threads)
-    return [found[i] for i in range(len(experiments))]
-
-
 class Training:
     """A training between two steps: its settings are checked when it is made, `advance` takes it to the next record."""
 
@@ -222,7 +173,7 @@ class Training:
             )
         checks.one_of("dtype", dtype, ("float32", "float64"))
         where = resolve(device)
-        experiment.require_room(where)
+        experiment.require_room()
         implementation = kernels.implementation_for(
             experiment.d, experiment.heads, where, getattr(torch, dtype), implementation=implementation
         )
@@ -230,11 +181,12 @@ class Training:
             checks.whole_number("threads", threads, at_least=1)
         e = experiment
         self.experiment, self.implementation, self.device, self.threads = e, implementation, where, threads
-        rates = np.broadcast_to(np.array(e.learning_rate), (e.runs,))
+        rates = np.array(np.broadcast_to(e.learning_rate, e.runs), dtype=np.float64)
         self.call = kernels.Call(
             d=e.d, heads=e.heads, length=e.law.length, batch=e.batch, seed=e.seed, streams=e.streams, first_step=0,
-            steps=e.steps, beta_std=e.law.beta_std, noise_std=e.law.label_noise_std, target_noise_std=e.law.target_noise_std,
-            optimiser=e.optimiser, learning_rate=rates, betas=e.betas, eps=e.eps, weight_decay=e.weight_decay or 0.0,
+            steps=e.steps, beta_std=e.law.beta_std, noise_std=float(e.law.label_noise_std),
+            target_noise_std=float(e.law.target_noise_std), optimiser=e.optimiser, learning_rate=rates, betas=e.betas,
+            eps=float(e.eps), weight_decay=float(e.weight_decay or 0.0),
         )  # fmt: skip
         # The state of every head, the records so far, and the sums of the losses since the last record.
         start = draw_weights(e.d, e.heads, e.start, e.seed, e.runs, e.first_run).flat()

@@ -17,8 +17,6 @@ from typing import TypeVar
 import numpy as np
 import torch
 
-from attnlib import checks
-
 T = TypeVar("T")
 VECTOR = 64  # bytes: the boundary that whole vectors want
 _SHARE = 0.8  # of the free memory that one batch may take
@@ -53,9 +51,8 @@ def in_batches(
 
     Raises MemoryError when even one run does not fit.
     """
-    checks.whole_number("runs", runs, at_least=1)
-    most = free_bytes(device) // checks.whole_number("bytes_per_run", bytes_per_run, at_least=1)
-    size = max(1, min(runs, most, runs if largest is None else checks.whole_number("largest", largest, at_least=1)))
+    most = free_bytes(device) // bytes_per_run
+    size = max(1, min(runs, most, runs if largest is None else largest))
     if size < runs:
         log.info("%d runs in batches of %d: one needs %.3g MB on %s", runs, size, bytes_per_run / 1e6, device)
     done = 0

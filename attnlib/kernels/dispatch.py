@@ -188,7 +188,7 @@ def run(
 
     `threads`: of the compiled form; None: as many as torch uses. The rest as in `choose`.
     """
-    threads = torch.get_num_threads() if threads is None else checks.whole_number("threads", threads, at_least=1)
+    threads = threads or torch.get_num_threads()
     chosen = choose(loop, device, dtype, implementation=implementation, cannot=cannot)
     module = importlib.import_module(f"{loop.package}.{'gpu' if chosen == 'triton' else chosen}")
     return module.advance(*arguments, **({"threads": threads} if chosen == "compiled" else {}))

@@ -26,7 +26,6 @@ from attnlib.randomness import stream
 _Drawn = tuple[Floats, Floats, Ints, Ints, Bools, Floats]  # tokens, signals, positions, classes, flips, start
 
 
-@checks.checked
 @dataclass(frozen=True)
 class Sample:
     """R training sets. The first axis of each array is that of the runs; labels are +1 or -1 in the tokens' dtype.
@@ -124,7 +123,7 @@ class SignalNoiseLaw:
     tokens: int = 2  # T
     normalised_noise: bool = False  # noise covariance divided by d (then the SNR is rho itself)
 
-    # What the paper assumes and `variants.StressedLaw` lets go of.
+    # Assumptions of the paper, which `variants.StressedLaw` drops one by one.
     class_probability: ClassVar[float] = 0.5  # of class +1
     norm_ratio: ClassVar[float] = 1.0  # |mu_2| / |mu_1|
     cosine: ClassVar[float] = 0.0  # of the angle between the signals
@@ -187,13 +186,17 @@ class SignalNoiseLaw:
 
         Returns a `Sample` of float64 tensors on `device`. Raises ValueError for a bad argument.
         """
-        checks.whole_number("runs", runs, at_least=1)
-        checks.whole_number("first_run", first_run, at_least=0)
+        checks.origin(seed, runs, first_run)
         checks.whole_number("start_vectors", start_vectors, at_least=0)
         checks.one_of("coordinates", coordinates, ("reduced", "dense"))
-        checks.whole_number("seed", seed, at_least=0)
-        device = resolve(device)
-        self._require_memory(coordinates, runs, start_vectors)
+        where = resolve(device)
+        self.require_room(coordinates, runs, start_vectors)
+        return self.drawn(seed, runs, first_run, coordinates, start_vectors, where)
+
+    def drawn(
+        self, seed: int, runs: int, first_run: int, coordinates: str, start_vectors: int, device: torch.device
+    ) -> Sample:
+        """What `draw` returns, for arguments that have been checked."""
         one = self._draw_reduced if coordinates == "reduced" else self._draw_dense
         drawn = [one(seed, run, start_vectors) for run in range(first_run, first_run + runs)]
         tokens, signals, positions, classes, flips, start = (np.stack(part) for part in zip(*drawn, strict=True))
@@ -216,7 +219,7 @@ class SignalNoiseLaw:
             coordinates=coordinates,
         )
 
-    def _require_memory(self, coordinates: str, runs: int, start_vectors: int) -> None:
+    def require_room(self, coordinates: str, runs: int, start_vectors: int) -> None:
         """Raises ValueError unless the tokens fit in memory twice: as they are drawn, and as one tensor."""
 
         def needed(n: int, runs: int, tokens: int, d: int, start_vectors: int) -> int:
@@ -245,7 +248,7 @@ class SignalNoiseLaw:
         classes, flips = self._labels(seed, run)
         n, T, rows, dimension = self.n, self.tokens, self.n * (self.tokens - 1), self.d - 2
         columns = min(rows + start_vectors, dimension)
-        # The signals span the first two coordinates, noise the others: Bartlett's rows are its coordinates.
+        # The signals span the first two coordinates, the noise the others; its coordinates are Bartlett's rows.
         signals = np.zeros((2, 2 + columns))
         signals[:, :2] = self.signal_factor
         tokens = np.zeros((n, T, 2 + columns))
@@ -253,9 +256,9 @@ class SignalNoiseLaw:
         rng = stream(seed, "noise", run)
         noise = bartlett_rows(rng, rows, dimension, columns=columns)
         tokens[:, 1:, 2:] = self.noise_std * noise.reshape(n, T - 1, columns)
-        if not self.noise_avoids_signals:  # drawn last: the rest is that of the law with projection, number by number
+        if not self.noise_avoids_signals:  # drawn last, so that all other numbers are those of the law with projection
             tokens[:, 1:, :2] = self.noise_std * rng.standard_normal((n, T - 1, 2))
-        # Start vectors are Gaussian in all of them, and in what no noise token spans.
+        # Start vectors have Gaussian entries in all these coordinates, and in the directions that the noise tokens do not span.
         start = np.zeros((start_vectors, 2 + columns))
         if start_vectors:
             rng = stream(seed, "start", run)

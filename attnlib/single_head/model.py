@@ -79,12 +79,12 @@ def _check(tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, attention_map
 
 
 def evaluate(
-    tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
+    tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0
 ) -> Forward:  # fmt: skip
     """`forward` without its checks, for the many steps of a training whose arguments have been checked."""
     runs, n, T, m = tokens.shape
     heads = p.shape[1:-1]
-    # All scores in one pass over the tokens, which are what memory bandwidth is spent on.
+    # All scores in one pass over the tokens: reading them from memory is what takes the time.
     columns = torch.cat([p.view(runs, -1, m), v.view(runs, -1, m)], dim=1).mT.contiguous()
     scores = torch.matmul(tokens.flatten(1, 2), columns).unflatten(1, (n, T)).movedim(-1, 1)  # (R, H + Hv, n, T)
     # Logits x_t . p_h, then token values v_h . x_t.
@@ -122,11 +122,11 @@ def output_gradients(
     if output_scale != 1:
         pull = output_scale * pull
     pull = (pull if out.attention.ndim == 3 else pull.unsqueeze(1)).unsqueeze(-1)
-    # In v: the weights themselves; a shared v collects them from all heads.
+    # For v: the weights themselves, summed over the heads if they share v.
     for_v = pull * out.attention
     if for_v.ndim == 4 and out.values.shape[1] != for_v.shape[1]:
         for_v = for_v.sum(1, keepdim=True)
-    # In p: through the map, J' (v . x); for softmax s_t (v . x_t - f).
+    # For p: back through the map, J' (v . x); for softmax this is s_t (v . x_t - f).
     values = out.values.expand_as(out.attention)
     return for_v, pull * attention_map.pullback(out.logits, out.attention, values)
 
@@ -167,26 +167,28 @@ def gradients(
         >>> for_v.shape, float(for_p.abs().max())  # p does not move while v is zero
         (torch.Size([3, 22]), 0.0)
     """
-    out = forward(tokens, v, p, attention_map=attention_map, output_scale=output_scale)
+    _check(tokens, v, p, attention_map)
+    scale = checks.finite_number("output_scale", output_scale)
     checks.signs("labels", labels, tuple(tokens.shape[:2]), like=tokens)
     if weights is not None:
         checks.tensor("weights", weights, tuple(tokens.shape[:2]), like=tokens)
+    out = evaluate(tokens, v, p, attention_map=attention_map, output_scale=scale)
     in_v, in_p = gradients_at(
-        out, tokens, labels, v, p, attention_map=attention_map, output_scale=float(output_scale), weights=weights
+        out, tokens, labels, v, p, attention_map=attention_map, output_scale=scale, weights=weights
     )
     return in_v, in_p, out
 
 
 def gradients_at(
-    out: Forward, tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor, *,
+    out: Forward, tokens: torch.Tensor, labels: torch.Tensor, v: torch.Tensor, p: torch.Tensor,
     attention_map: AttentionMap = SOFTMAX, output_scale: float = 1.0, weights: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The gradients in v and p of `gradients`, from what the heads compute there: `out`, as `evaluate` gives it. No checks."""
-    # How much the loss asks of each output; a mini-batch gives its samples more weight and the others none.
+    # Derivative of the loss by each output; samples of a mini-batch count more, all others nothing.
     pull = pulls(out.output, labels)
     if weights is not None:
         pull = weights * pull
-    # What each token weighs in the two gradients, (R, H, n T); then one product with all tokens.
+    # The weight of each token in both gradients, (R, H, n T), and one product with all tokens.
     parts = [
         part.flatten(2) if p.ndim == 3 else part.flatten(1).unsqueeze(1)
         for part in output_gradients(pull, out, attention_map, output_scale)

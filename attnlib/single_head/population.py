@@ -56,16 +56,21 @@ def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
 def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
     """Law of values and scores on fresh data, for v, p (R, m) trained on `sample`. Raises ValueError on bad shapes."""
     _check_parameters(v, p, sample)
-    # v by a power of two first: its squares neither vanish nor overflow, and no digit changes.
+    return fresh_scores(v, p, sample)
+
+
+def fresh_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
+    """`scores_of_fresh_data` for arguments that have been checked."""
+    # First divide v by a power of two: then its squares neither vanish nor overflow, and no digit changes.
     v, exponent = _to_one(v)
-    # Signal part: both parameters along the two signals. Noise part: what is left off the directions that noise avoids.
+    # Signal part: components along the two signals. Noise part: what remains after projecting off the directions that noise avoids.
     units = sample.avoided
     std = sample.law.noise_std
     v_signal, p_signal = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (v, p))
     v_noise, p_noise = (
         std * (x - torch.einsum("rk,rkm->rm", torch.einsum("rkm,rm->rk", units, x), units)) for x in (v, p)
     )
-    # Scaled by the largest entry first: the square of a p of 1e-160 would vanish, and with it the sign of everything below.
+    # Divide by the largest entry first: if p is about 1e-160, its square would vanish, and with it all signs below.
     largest = p_noise.abs().amax(-1, keepdim=True)
     direction = p_noise / largest.clamp_min(torch.finfo(v.dtype).tiny)
     length = direction.norm(dim=-1, keepdim=True)
@@ -105,7 +110,7 @@ def log10_clean_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_c
 
     Args:
         v: values (R, m), in the coordinates of `sample`; float64 recommended.
-        p: query (R, m), likewise.
+        p: query (R, m), in the same coordinates.
         sample: the training sets that v and p come from.
         per_class: both classes apart.
 
@@ -128,9 +133,13 @@ def log10_clean_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_c
         raise ValueError(
             f"tokens must be 2 for the exact formula; got {sample.law.tokens}: use clean_error_conditioned (with its standard error)"
         )
-    probability = sample.law.class_probability
-    scores = scores_of_fresh_data(v, p, sample)
-    return log10_error_of_scores(scores, per_class=per_class, class_probability=probability)
+    _check_parameters(v, p, sample)
+    return exact_log10_error(v, p, sample, per_class=per_class)
+
+
+def exact_log10_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False) -> torch.Tensor:
+    """`log10_clean_error` for arguments that have been checked."""
+    return _log10_error(fresh_scores(v, p, sample), per_class, sample.law.class_probability)
 
 
 @checks.checked
@@ -139,6 +148,10 @@ def log10_error_of_scores(
 ) -> torch.Tensor:
     """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws on fresh data."""
     checks.probability("class_probability", class_probability)
+    return _log10_error(scores, per_class, class_probability)
+
+
+def _log10_error(scores: FreshScores, per_class: bool, class_probability: float) -> torch.Tensor:
     # One natural logarithm per class; then the mean over the classes, still in logarithms.
     log_error = gaussian_tail.log_error(scores.logit, scores.value, scores.omega, scores.along, scores.tau)
     if not per_class:
@@ -187,7 +200,6 @@ def clean_error_sampled(
     _check_parameters(v, p, sample)
     checks.whole_number("count", count, at_least=1)
     checks.probability("label_noise", label_noise, high=0.5)
-    limits.require_time(lambda count: sample.runs * count * sample.tokens[0, 0].numel(), count=count)
     block = max(1, _BLOCK_BYTES // (8 * sample.law.tokens * sample.tokens.shape[-1]))
     shares = []
     for r in range(sample.runs):
@@ -199,7 +211,7 @@ def clean_error_sampled(
             tokens, labels = sample.law.fresh_block(one, size, points)
             flipped = torch.as_tensor(flips.random(size) < label_noise, device=labels.device)
             output = torch.where(flipped, -labels, labels) * evaluate(tokens, v[r : r + 1], p[r : r + 1]).output
-            # An output of exactly zero is half an error; what is no number is neither right nor wrong.
+            # An output of exactly zero counts as half an error; nan is neither right nor wrong.
             wrong += torch.where(output.isnan(), torch.nan, (output < 0) + 0.5 * (output == 0)).sum().item()
         shares.append(wrong / count)
     value = torch.tensor(shares, dtype=v.dtype, device=v.device)
@@ -216,15 +228,16 @@ def clean_error_conditioned(v: torch.Tensor, p: torch.Tensor, sample: Sample, co
     Derived in the theory chapter; the average of `count` draws of t per class has a smaller variance than counting errors.
     """
     checks.whole_number("count", count, at_least=2)
+    _check_parameters(v, p, sample)
     one = 32 * sample.runs * (sample.law.tokens - 1)
     limits.require_memory(lambda count: one * count, count=count)
-    s = scores_of_fresh_data(v, p, sample)
+    s = fresh_scores(v, p, sample)
     # The same standard normals serve both classes; the role "test" keeps them apart from training.
     runs = range(sample.first_run, sample.first_run + sample.runs)
     drawn = np.stack([stream(sample.seed, "test", run).standard_normal((count, sample.law.tokens - 1)) for run in runs])
     fresh = torch.as_tensor(drawn, dtype=v.dtype, device=v.device)  # (R, count, T-1)
     logits = s.omega[:, :1, None] * fresh  # (R, count, T-1)
-    # Softmax weights up to a common factor, which the quotient below does not see: scaled so that nothing overflows.
+    # Softmax weights up to a common factor, which cancels in the quotient below; scaled so that nothing overflows.
     shift = torch.maximum(logits.amax(-1, keepdim=True), s.logit.amax(-1)[:, None, None])
     weight = torch.exp(logits - shift)
     signal = torch.exp(s.logit[:, None, :] - shift) * s.value[:, None, :]

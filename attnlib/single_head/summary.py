@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from attnlib import checks, limits
-from attnlib.device import one_thread
+from attnlib.device import one_thread, resolve
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
-from attnlib.single_head.training import gradient_descent
+from attnlib.single_head.population import exact_log10_error
+from attnlib.single_head.training import plain_descent
 
 _CHUNK_BYTES = 32 << 20  # tokens of one chunk; measured fastest near the size of the caches
 
@@ -51,9 +51,9 @@ class Summary:
 def draws_in_chunks(law: SignalNoiseLaw, seed: int, draws: int, device: str = "cpu") -> Iterator[Sample]:
     """Draws 0 ... `draws` - 1 of `law`, as many at a time as fit the caches."""
     bytes_per_draw = law.n * 2 * (min(law.n, law.d) + 2) * 8
-    size = max(1, min(draws, _CHUNK_BYTES // bytes_per_draw))
+    size, where = max(1, min(draws, _CHUNK_BYTES // bytes_per_draw)), resolve(device)
     for first in range(0, draws, size):
-        yield law.draw(seed, min(size, draws - first), first_run=first, device=device)
+        yield law.drawn(seed, min(size, draws - first), first, "reduced", 0, where)
 
 
 def require_two_tokens(law: SignalNoiseLaw, draws: int) -> None:
@@ -97,17 +97,18 @@ def summarise(
     require_two_tokens(law, draws)
     checks.positive_number("step_size", step_size)
     checks.whole_number("steps", steps, at_least=1, hint="with 0 nothing is trained")
-    limits.require_time(lambda draws, steps: draws * steps * law.n * min(law.n, law.d), draws=draws, steps=steps)
-    limits.require_memory(lambda draws: 56 * draws, draws=draws)
+    checks.whole_number("seed", seed, at_least=0)
+    law.require_room("reduced", 1, 0)
+    limits.require_memory(lambda draws, steps: 56 * draws + 8 * steps, draws=draws, steps=steps)
     parts = []
     for sample in draws_in_chunks(law, seed, draws, device):
-        path = gradient_descent(sample, step_size, steps, record=(1, steps))
+        path = plain_descent(sample, step_size, steps, tuple(sorted({1, steps})))
         parts.append(
             Summary(
                 train_accuracy_step1=path.train_accuracy[0],
                 train_accuracy=path.train_accuracy[-1],
                 interpolates=path.interpolates[-1],
-                log10_clean_error=log10_clean_error(path.v[-1], path.p[-1], sample),
+                log10_clean_error=exact_log10_error(path.v[-1], path.p[-1], sample),
                 attention_clean=path.attention_clean[-1],
                 attention_noisy=path.attention_noisy[-1],
                 flipped=sample.noisy.sum(-1),

@@ -142,10 +142,18 @@ def gradient_descent(
         >>> gradient_descent(sample, step_size=0.025, steps=2).train_accuracy[-1].tolist()
         [1.0, 1.0, 1.0]
     """
-    start = _one_head(sample, start)
-    return train_heads(
-        sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record, method="vectors"
-    ).single()
+    plan = _checked(
+        sample, step_size, steps, attention_step_size=attention_step_size, start=start, one_head=True, record=record
+    )
+    return _trained(plan, "vectors").single()
+
+
+def plain_descent(sample: Sample, step_size: float, steps: int, recorded: tuple[int, ...]) -> Trajectory:
+    """`gradient_descent` from zero, for arguments that have been checked."""
+    zero = sample.tokens.new_zeros(sample.runs, 1, sample.tokens.shape[-1])
+    rate = zero.new_full((sample.runs,), step_size, dtype=torch.float64)
+    factors = torch.ones(steps, dtype=torch.float64, device="cpu")
+    return _trained(_Plan(sample, rate, rate, factors, recorded, zero, zero), "vectors").single()
 
 
 @checks.checked
@@ -187,10 +195,10 @@ def gram_descent(
         >>> gram_descent(sample, 0.01, 1000, record=[10, 100]).steps
         (10, 100, 1000)
     """
-    start = _one_head(sample, start)
-    return train_heads(
-        sample, step_size, steps, attention_step_size=attention_step_size, start=start, record=record
-    ).single()
+    plan = _checked(
+        sample, step_size, steps, attention_step_size=attention_step_size, start=start, one_head=True, record=record
+    )
+    return _trained(plan, "gram" if _has_gram(plan) else "vectors").single()
 
 
 @checks.checked
@@ -210,7 +218,7 @@ def train_heads(
         step_size: beta > 0, a number or (R,) one per run (a number for Adam).
         steps: number of updates >= 0.
         heads: H >= 1.
-        attention_step_size: beta for the p_h when it differs, likewise; 0 freezes attention where it starts.
+        attention_step_size: beta for the p_h when it differs, given in the same way; 0 freezes attention where it starts.
         attention_map: one of `attnlib.single_head.maps`.
         rule: one of `attnlib.single_head.rules`.
         start: (v_0 (R, Hv, m), p_0 (R, H, m)), Hv = 1 with `shared_values`, else H; zero when left out. Not changed in place.
@@ -243,15 +251,23 @@ def train_heads(
         sample, step_size, steps, heads=heads, attention_step_size=attention_step_size, attention_map=attention_map, rule=rule,
         start=start, shared_values=shared_values, output_scale=output_scale, schedule=schedule, record=record,
     )  # fmt: skip
-    can = sample.law.tokens == 2 and rule.rotation_invariant and attention_map.window is None
-    if method == "gram" and not can:
+    if method == "gram" and not _has_gram(plan):
         raise ValueError(
             'method must be "vectors" or "auto" here; got "gram", which needs two tokens, no windows and a rule that commutes '
             f"with rotations: T = {sample.law.tokens}, {attention_map.name}, {rule.name}"
         )
-    path = (_in_gram_space if can and method != "vectors" else _with_vectors)(plan)
+    return _trained(plan, method if method != "auto" else "gram" if _has_gram(plan) else "vectors", diverged)
+
+
+def _has_gram(plan: _Plan) -> bool:
+    """Whether inner products are enough."""
+    return plan.sample.law.tokens == 2 and plan.rule.rotation_invariant and plan.attention_map.window is None
+
+
+def _trained(plan: _Plan, method: str, diverged: str = "raise") -> Trajectory:
+    path = (_in_gram_space if method == "gram" else _with_vectors)(plan)
     if diverged == "raise":
-        require_finite(path.steps, sample.first_run, path.v.flatten(2), path.p.flatten(2), path.margins)
+        require_finite(path.steps, plan.sample.first_run, path.v.flatten(2), path.p.flatten(2), path.margins)
     return path
 
 
@@ -269,18 +285,10 @@ class _Plan:
     recorded: tuple[int, ...]
     v: torch.Tensor  # (R, Hv, m)
     p: torch.Tensor  # (R, H, m)
-    attention_map: AttentionMap
-    rule: Rule
-    output_scale: float
-    orders: torch.Tensor | None  # (R, steps, B)
-
-
-def _one_head(sample: Sample, start: Start | None) -> Start | None:
-    """A start (v_0, p_0) of one head, both (R, m), as one of H = 1 heads."""
-    if start is None:
-        return None
-    v, p = _pair(sample, start, *[(sample.runs, sample.tokens.shape[-1])] * 2)
-    return v.unsqueeze(1), p.unsqueeze(1)
+    attention_map: AttentionMap = SOFTMAX
+    rule: Rule = GRADIENT_DESCENT
+    output_scale: float = 1.0
+    orders: torch.Tensor | None = None  # (R, steps, B)
 
 
 def _pair(sample: Sample, start: Start, *shapes: tuple[int, ...]) -> Start:
@@ -311,7 +319,7 @@ def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: b
 def _checked(
     sample: Sample, step_size: object, steps: int, *, heads: int = 1, attention_step_size: object = None,
     attention_map: AttentionMap = SOFTMAX, rule: Rule = GRADIENT_DESCENT, start: Start | None = None, shared_values: bool = False,
-    output_scale: float = 1.0, schedule: Callable[[int], float] | None = None, record: Iterable[int] | None = None,
+    output_scale: float = 1.0, schedule: Callable[[int], float] | None = None, record: Iterable[int] | None = None, one_head: bool = False,
 ) -> _Plan:  # fmt: skip
     heads = checks.whole_number("heads", heads, at_least=1)
     steps = checks.whole_number("steps", steps, at_least=0)
@@ -327,14 +335,19 @@ def _checked(
     _require_room(sample, rule, heads, shared_values, steps, None if kept is None else len(kept))
     recorded = checks.recorded_steps(None, steps) if kept is None else kept
     shapes = (sample.runs, 1 if shared_values else heads, m), (sample.runs, heads, m)
-    v, p = _pair(sample, start, *shapes) if start is not None else tuple(map(sample.tokens.new_zeros, shapes))
+    if start is None:
+        v, p = map(sample.tokens.new_zeros, shapes)
+    elif one_head:
+        v, p = (x.unsqueeze(1) for x in _pair(sample, start, (sample.runs, m), (sample.runs, m)))
+    else:
+        v, p = _pair(sample, start, *shapes)
     if not attention_map.differentiable_at_zero and (p == 0).all(-1).any() and attention_step.any():
         raise ValueError(
             f"attention_map {attention_map.name!r} has no derivative at 0, where training starts; choose one "
             "(relu(derivative_at_zero=...)), give a start, or freeze attention (attention_step_size=0)"
         )
-    factors = [1.0 if schedule is None else schedule(step) for step in range(steps)]
-    for step, factor in enumerate(factors):
+    factors = [1.0] * steps if schedule is None else [schedule(step) for step in range(steps)]
+    for step, factor in enumerate(factors if schedule is not None else ()):
         if checks.finite_number("schedule", factor, hint=f"at step {step}") < 0:
             raise ValueError(f"schedule must return factors >= 0; got {factor!r} at step {step}")
     orders = batch_orders(rule, n, steps, sample.seed, range(sample.first_run, sample.first_run + sample.runs))
@@ -345,7 +358,7 @@ def _checked(
 
 
 def _require_room(sample: Sample, rule: Rule, heads: int, shared: bool, steps: int, kept: int | None) -> None:
-    """Raises ValueError unless the records, the factors and the batches fit in memory, and the steps in a year."""
+    """Raises ValueError unless the records, the factors and the batches fit in memory."""
     runs, n, _, m = sample.tokens.shape
     size, device = sample.tokens.element_size(), sample.tokens.device
 
@@ -356,9 +369,6 @@ def _require_room(sample: Sample, rule: Rule, heads: int, shared: bool, steps: i
         )
 
     limits.require_memory(records, steps=steps, heads=heads, device=device)
-    limits.require_time(
-        lambda steps, heads: steps * runs * heads * n * min(n, m), steps=steps, heads=heads, device=device
-    )
 
 
 # --- the steps --------------------------------------------------------------------------------------------------------
@@ -366,39 +376,49 @@ def _require_room(sample: Sample, rule: Rule, heads: int, shared: bool, steps: i
 
 def _with_vectors(plan: _Plan) -> Trajectory:
     """The readable method on vectors: each step computes the model and its gradient, then applies the rule."""
-    sample, rule, attention_map, scale = plan.sample, plan.rule, plan.attention_map, plan.output_scale
-    tokens, labels, n = sample.tokens, sample.labels, sample.labels.shape[1]
-    parameters = [plan.v.clone(), plan.p.clone()]
-    sizes = [size.to(tokens.dtype).view(-1, 1, 1) for size in (plan.value_step, plan.attention_step)]
-    optimiser = rule.optimiser(parameters)
-    kept, rows = set(plan.recorded), []
-    for step in range(len(plan.factors) + 1):
+    sample, rule, kept = plan.sample, plan.rule, set(plan.recorded)
+    tokens, labels, model = sample.tokens, sample.labels, (plan.attention_map, plan.output_scale)
+    v, p = plan.v.clone(), plan.p.clone()
+    of_v, of_p = (size.to(tokens.dtype).view(-1, 1, 1) for size in (plan.value_step, plan.attention_step))
+    optimiser = rule.optimiser((v, p))
+    rows = []
+    for step, factor in enumerate([*plan.factors.tolist(), 0.0]):
         # What the heads compute on the training set, where they are now.
-        v, p = parameters
-        out = evaluate(tokens, v, p, attention_map=attention_map, output_scale=scale)
+        out = evaluate(tokens, v, p, *model)
         if step in kept:
             attention = sample.at_signal(out.attention.movedim(1, 0)).movedim(0, 1)
             rows.append((v.clone(), p.clone(), loss(out.output, labels), labels * out.output, attention))
         if step == len(plan.factors):
             break
-        # A mini-batch is the full sum with weight n/B on its B samples and 0 on the others.
-        weights = None
-        if plan.orders is not None and rule.batch is not None:
-            weights = torch.zeros_like(labels).scatter_(1, plan.orders[:, step], n / rule.batch)
-        # Gradients of the mean loss, both at the same point; then what the rule makes of them (length one, signs).
-        raw = gradients_at(out, tokens, labels, v, p, weights=weights, attention_map=attention_map, output_scale=scale)
-        gradient = _prepared(rule, raw)
-        factor = plan.factors[step].item()
-        # The step: plain descent here; momentum and Adam are torch's, with step sizes in the gradient where they commute.
+        # Gradients of the mean loss, both at the same point, and what the rule makes of them (length one, signs).
+        raw = gradients_at(out, tokens, labels, v, p, *model, _batch(plan, step))
+        for_v, for_p = _prepared(rule, raw)
+        # The step. Momentum and Adam are torch's, and change v and p in place.
         if optimiser is None:
-            parameters = [x - factor * size * g for x, size, g in zip(parameters, sizes, gradient, strict=True)]
-            continue
-        for group, x, size, g in zip(optimiser.param_groups, parameters, sizes, gradient, strict=True):
-            x.grad = size * g if rule.scales else g
-            group["lr"] = factor if rule.scales else factor * size[0].item()
-        optimiser.step()
+            v, p = v - factor * of_v * for_v, p - factor * of_p * for_p
+        elif rule.scales:
+            v.grad, p.grad = of_v * for_v, of_p * for_p
+            _move(optimiser, factor, factor)
+        else:
+            v.grad, p.grad = for_v, for_p
+            _move(optimiser, factor * of_v[0].item(), factor * of_p[0].item())
     vs, ps, losses, margins, attentions = (torch.stack(part) for part in zip(*rows, strict=True))
     return Trajectory(plan.recorded, vs, ps, losses, margins, attentions, sample.noisy)
+
+
+def _batch(plan: _Plan, step: int) -> torch.Tensor | None:
+    """(R, n): what each sample counts in this step, n/B in the mini-batch of B samples and 0 outside it; None: all the same."""
+    if plan.orders is None or plan.rule.batch is None:
+        return None
+    labels = plan.sample.labels
+    return torch.zeros_like(labels).scatter_(1, plan.orders[:, step], labels.shape[1] / plan.rule.batch)
+
+
+def _move(optimiser: torch.optim.Optimizer, *rates: float) -> None:
+    """One step of torch's optimiser, with a rate for v and one for p."""
+    for group, rate in zip(optimiser.param_groups, rates, strict=True):
+        group["lr"] = rate
+    optimiser.step()
 
 
 def _prepared(rule: Rule, gradient: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -419,7 +439,7 @@ def _in_gram_space(plan: _Plan) -> Trajectory:
     """The fast method, `attnlib.kernels.heads`: the same steps on coefficients, values and scores, always in float64."""
     sample, rule = plan.sample, plan.rule
     labels, classes = sample.labels.to(torch.float64).contiguous(), sample.signal_class.contiguous()
-    starts = torch.cat([plan.v, plan.p], dim=1)
+    starts, rates = torch.cat([plan.v, plan.p], dim=1), torch.stack([plan.value_step, plan.attention_step], dim=1)
     columns = starts.shape[1]
     from_zero = not starts.any()
     parts = []
@@ -434,9 +454,8 @@ def _in_gram_space(plan: _Plan) -> Trajectory:
             coefficients[:, :, -columns:] = torch.eye(columns, device=basis.device)
         # All steps on the Gram matrix.
         call = Call(
-            basis @ basis.mT, coefficients, labels[runs], classes[runs], heads=plan.p.shape[1],
-            signals=sample.signals.shape[1], attention_map=plan.attention_map, value_step=plan.value_step[runs],
-            attention_step=plan.attention_step[runs], factors=plan.factors, output_scale=plan.output_scale,
+            basis @ basis.mT, coefficients, labels[runs], classes[runs], rates[runs], plan.factors, heads=plan.p.shape[1],
+            signals=sample.signals.shape[1], attention_map=plan.attention_map, output_scale=plan.output_scale,
             prepare=rule.prepare, momentum=rule.momentum, look_ahead=rule.look_ahead,
             batches=None if plan.orders is None else plan.orders[runs], record=plan.recorded,
         )  # fmt: skip

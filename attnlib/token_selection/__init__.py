@@ -7,7 +7,7 @@ from attnlib.kernels.token_selection.reference import forces
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Sample, Start, TokenLaw
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population_along, tail_error
+from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import Trajectory, train
 
 __all__ = [
@@ -21,6 +21,5 @@ __all__ = [
     "gram_of",
     "outputs",
     "population_along",
-    "tail_error",
     "train",
 ]

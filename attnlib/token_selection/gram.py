@@ -21,7 +21,6 @@ from attnlib.randomness import stream
 from attnlib.token_selection.law import Labels, Sample, Start, TokenLaw
 
 
-@checks.checked
 @dataclass(frozen=True)
 class Gram:
     """Inner products of R training sets with their starts, float64; N = n T, sample by sample, token by token."""
@@ -89,7 +88,7 @@ def gram_of(sample: Sample, start: Start) -> Gram:
 
 def _measured(sample: Sample, start: Start, r: int) -> Gram:
     law, run, like = sample.law, sample.first_run + r, sample.tokens
-    weight, prompt = (x.to(like.device) for x in start.draw(law.d, sample.seed, run))
+    weight, prompt = (x.to(like.device) for x in start.drawn(law.d, sample.seed, run))
     rows = torch.cat([like[r].flatten(0, 1), torch.eye(2, law.d, dtype=like.dtype, device=like.device)])
     N = rows.shape[0] - 2
     X, image = rows[:N], rows @ weight.mT  # image = X~ W_0^T
@@ -146,9 +145,9 @@ def draw_gram(law: TokenLaw, seed: int, runs: int = 1, *, start: Start | None = 
         raise ValueError(
             "start must have distribution='gaussian' to be drawn without vectors; got 'uniform': use gram_of(law.draw(...), start)"
         )
-    runs = checks.whole_number("runs", runs, at_least=1)
+    checks.origin(seed, runs, first_run)
     limits.require_memory(lambda n, runs, tokens: 24 * runs * (n * tokens) ** 2, n=law.n, runs=runs, tokens=law.tokens)
-    labels = law.draw_labels(seed, runs, first_run=first_run)
+    labels = law.labels_of(seed, runs, first_run)
     drawn = [_drawn(law, start, labels.true[r], seed, first_run + r) for r in range(runs)]
     tensors = {name: torch.from_numpy(np.stack([one[name] for one in drawn])) for name in drawn[0]}
     return Gram(law, start, seed, first_run, labels, **tensors)
@@ -172,7 +171,7 @@ def _drawn(law: TokenLaw, start: Start, true_labels: torch.Tensor, seed: int, ru
     prompt = math.sqrt(start.prompt_scale / d) * rng.standard_normal(m)  # p_0 in that basis
     beyond = start.prompt_scale / d * rng.chisquare(d - m) if d > m else 0.0  # |p_0|^2 outside it
     v = forward @ prompt
-    # W_0' on the images and on p_0 leads out of the span again, which J_0, y_0 and |v_0|^2 see.
+    # W_0' maps the images and p_0 out of the span again; J_0, y_0 and |v_0|^2 include that part.
     back = np.zeros((m + 1, m + 1))  # rows: the images W_0 u_i, then p_0, with one more direction for what lies beyond
     back[:m, :m], back[m, :m], back[m, m] = forward, prompt, math.sqrt(beyond)
     outside = std * back @ bartlett_rows(rng, m + 1, d - m) if d > m else np.zeros((m + 1, 1))

@@ -16,7 +16,6 @@ from attnlib.device import resolve
 from attnlib.randomness import stream
 
 
-@checks.checked
 @dataclass(frozen=True)
 class Labels:
     """True and observed labels of R training sets, both (R, n), +1 or -1, float64."""
@@ -35,7 +34,6 @@ class Labels:
         return (values * mask).sum(-1) / mask.sum(-1)
 
 
-@checks.checked
 @dataclass(frozen=True)
 class Sample:
     """R training sets as dense vectors, for small dimensions; `draw_gram` needs no vectors.
@@ -173,10 +171,12 @@ class TokenLaw:
         Balanced: the first ceil(n/2) samples have class +1, and the first `flips_per_class` samples of each class are flipped
         (samples are exchangeable, so their order does not matter).
         """
-        checks.whole_number("runs", runs, at_least=1)
-        checks.whole_number("first_run", first_run, at_least=0)
-        checks.whole_number("seed", seed, at_least=0)
+        checks.origin(seed, runs, first_run)
         limits.require_memory(lambda n, runs: 16 * n * runs, n=self.n, runs=runs)
+        return self.labels_of(seed, runs, first_run)
+
+    def labels_of(self, seed: int, runs: int, first_run: int) -> Labels:
+        """`draw_labels` for arguments that have been checked."""
         if self.balanced:
             positive = (self.n + 1) // 2
             true = torch.ones(self.n, dtype=torch.float64, device="cpu")
@@ -197,11 +197,12 @@ class TokenLaw:
 
         Run r uses the streams (seed, role, r), so batches can be cut anywhere. Raises ValueError for a bad argument.
         """
-        device, runs = resolve(device), checks.whole_number("runs", runs, at_least=1)
+        checks.origin(seed, runs, first_run)
+        device = resolve(device)
         limits.require_memory(
             lambda n, runs, tokens, d: 16 * n * runs * tokens * d, n=self.n, runs=runs, tokens=self.tokens, d=self.d
         )
-        labels = self.draw_labels(seed, runs, first_run=first_run)
+        labels = self.labels_of(seed, runs, first_run)
         shape, each = (self.n, self.tokens, self.d), range(first_run, first_run + runs)
         noise = np.stack([stream(seed, "noise", run).standard_normal(shape) for run in each])
         tokens = torch.from_numpy(self.noise_std * noise)
@@ -216,6 +217,8 @@ class TokenLaw:
         of a training point.
         """
         checks.whole_number("count", count, at_least=1)
+        checks.whole_number("seed", seed, at_least=0)
+        checks.whole_number("run", run, at_least=0)
         limits.require_memory(lambda count: 16 * count * self.tokens * self.d, count=count)
         true = 1.0 - 2.0 * (torch.arange(count, device="cpu") % 2).double()
         noise = stream(seed, "test", run).standard_normal((count, self.tokens, self.d))
@@ -257,7 +260,13 @@ class Start:
     def draw(self, d: int, seed: int, run: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
         """W_0 (d, d) and p_0 (d,), float64, from the stream (seed, "start", run)."""
         checks.whole_number("d", d, at_least=1)
+        checks.whole_number("seed", seed, at_least=0)
+        checks.whole_number("run", run, at_least=0)
         limits.require_memory(lambda d: 16 * d * d, d=d)
+        return self.drawn(d, seed, run)
+
+    def drawn(self, d: int, seed: int, run: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """`draw` for arguments that have been checked."""
         rng = stream(seed, "start", run)
         if self.distribution == "uniform":
             half = math.sqrt(3 * self.weight_scale / d)

@@ -24,8 +24,6 @@ from attnlib.randomness import stream
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.training import Trajectory
 
-_SHIFTS = tuple(1.5 * j for j in range(1, 11))  # reach of the tail's mixture, in standard deviations of a score gap
-
 
 @dataclass(frozen=True)
 class Population:
@@ -37,7 +35,7 @@ class Population:
     loss_se: torch.Tensor
     attention: torch.Tensor  # (..., T), mean weight on each token
     attention_se: torch.Tensor
-    effective_draws: torch.Tensor  # (sum w)^2 / sum w^2 of errors w; few: rare scores decide, use `tail_error`
+    effective_draws: torch.Tensor  # (sum w)^2 / sum w^2 of errors w; few: rare scores decide
 
     @property
     def accuracy(self) -> torch.Tensor:
@@ -64,9 +62,7 @@ def population(
 
     Raises ValueError for a bad argument.
     """
-    if checks.whole_number("count", count, at_least=4) % 2:
-        raise ValueError(f"count must be even, half of each class; got {count}: use {count + 1}")
-    limits.require_memory(lambda count: 24 * count * law.tokens, count=count)
+    _check_count(count, law)
     shape = tuple(direction_norm_squared.shape)
     if direction_on_signals.shape != (*shape, 2) or direction_on_signals.numel() == 0:
         raise ValueError(
@@ -83,8 +79,22 @@ def population(
             f"direction_norm_squared must be |v|^2 of the same models, >= {inside.max().item():.3g}; "
             f"got {tuple(direction_norm_squared.shape)} values from {norms.min().item():.3g}"
         )
+    return averages(law, direction_on_signals, direction_norm_squared, count, rng)
+
+
+def _check_count(count: int, law: TokenLaw) -> None:
+    if checks.whole_number("count", count, at_least=4) % 2:
+        raise ValueError(f"count must be even, half of each class; got {count}: use {count + 1}")
+    limits.require_memory(lambda count: 24 * count * law.tokens, count=count)
+
+
+def averages(
+    law: TokenLaw, direction_on_signals: torch.Tensor, norms: torch.Tensor, count: int, rng: np.random.Generator
+) -> Population:
+    """`population` for arguments that have been checked."""
+    shape, on_signals = tuple(norms.shape), direction_on_signals.reshape(-1, 2)
     normals = torch.as_tensor(rng.standard_normal((count, law.tokens + 1)), device=on_signals.device)
-    rows = [_one_model(law, v, n2, normals) for v, n2 in zip(on_signals, norms, strict=True)]
+    rows = [_one_model(law, v, n2, normals) for v, n2 in zip(on_signals, norms.reshape(-1), strict=True)]
     return Population(*(torch.stack(column).reshape((*shape, *column[0].shape)) for column in zip(*rows, strict=True)))
 
 
@@ -92,11 +102,11 @@ def _one_model(
     law: TokenLaw, v: torch.Tensor, norm_squared: torch.Tensor, normals: torch.Tensor
 ) -> tuple[torch.Tensor, ...]:
     count = normals.shape[0]
-    # Scores are drawn; given them f is Gaussian, and the error is its tail. The last normal is that of f, for the loss.
+    # Given the scores, f is Gaussian, and the error is its tail. The last normal draws f itself, for the loss.
     s, mean, spread, true = _given_scores(law, v, norm_squared, normals[:, :-1])
     log_error = torch.special.log_ndtr(-true * mean / spread)
     losses = torch.nn.functional.softplus(-true * (mean + spread * normals[:, -1]))
-    # One number per pair of classes: the variance between the classes is no sampling error.
+    # Average the two classes of each pair first: the difference between classes is not a sampling error.
     pairs = (x.unflatten(0, (count // 2, 2)).mean(1) for x in (log_error.exp(), losses, s))
     (error, error_se), (loss, loss_se), (attention, attention_se) = (_mean_and_se(x) for x in pairs)
     return error, error_se, loss, loss_se, attention, attention_se, _effective(log_error)
@@ -112,7 +122,7 @@ def _given_scores(
     means = law.means(true[:2])  # (2, T, 2), the two classes alternate
     nu = law.head_coordinates().to(v.device)
     norm = norm_squared.sqrt()
-    # Noise enters scores along v; the head sees the same noise through the component of nu along v, and the rest apart.
+    # Noise along v moves the scores, and through the component of nu along v also the output; the rest of nu sees independent noise.
     along = (v @ nu) / norm if norm > 0 else torch.zeros_like(norm)  # component of nu along v
     rest = (law.head_norm**2 - along**2).clamp(min=0).sqrt()
     # Attention, then mean and deviation of f = sum s_t (nu . x_t) given the scores.
@@ -158,6 +168,7 @@ def population_along(
         >>> population_along(path, rows=[0, -1], count=1000).attention.shape
         torch.Size([2, 1, 4])
     """
+    _check_count(count, trajectory.law)
     moments = range(len(trajectory.steps))
     if isinstance(rows, slice) or rows is None:
         rows = list(moments[rows or slice(None)])
@@ -168,81 +179,5 @@ def population_along(
     each = []
     for r in range(trajectory.runs):
         rng = stream(trajectory.seed, "test", trajectory.first_run + r)
-        each.append(population(trajectory.law, on_signals[:, r], norms[:, r], count=count, rng=rng))
+        each.append(averages(trajectory.law, on_signals[:, r], norms[:, r], count, rng))
     return Population(*(torch.stack(column, dim=1) for column in zip(*(vars(p).values() for p in each), strict=True)))
-
-
-@dataclass(frozen=True)
-class TailError:
-    """A small error on fresh data, by importance sampling of the scores."""
-
-    log10_error: torch.Tensor
-    relative_se: torch.Tensor  # standard error over error
-    effective_draws: torch.Tensor
-
-
-@checks.checked
-@one_thread
-def tail_error(
-    law: TokenLaw,
-    direction_on_signals: torch.Tensor,
-    direction_norm_squared: torch.Tensor,
-    *,
-    count: int,
-    rng: np.random.Generator,
-) -> TailError:
-    r"""The test error of one model where plain sampling of the scores draws too few errors.
-
-    Half of the draws are plain; in the others one competitor's normal is pushed up and the relevant token's down by
-    $\delta/\sqrt2$ each, competitor and $\delta$ uniform over the $T-1$ tokens and the numbers 1.5, 3, ..., 15. The weight of a draw is its
-    plain density over the mixture's (at most 2, so nothing is lost where the error is large). Given the scores the error is exact.
-
-    Args:
-        law: where the fresh points come from.
-        direction_on_signals: v along the unit signals, (2,).
-        direction_norm_squared: $|v|^2$, a tensor of one number.
-        count: fresh points, a multiple of 4.
-        rng: where the normals come from.
-
-    Returns:
-        decimal logarithm of the error, with its relative standard error.
-
-    Raises:
-        ValueError: count is no multiple of 4, or another bad argument.
-
-    Source:
-        derived in `book/token_selection_theory` (importance sampling).
-
-    Example:
-        >>> law, v = TokenLaw(n=20, d=2000, tokens=8, signal_norm=20.0), torch.tensor([1.0, 1.0]).double()
-        >>> bool(tail_error(law, v, v @ v, count=4000, rng=np.random.default_rng(0)).log10_error < -10)
-        True
-    """
-    if checks.whole_number("count", count, at_least=4) % 4:
-        raise ValueError(
-            f"count must be a multiple of 4; got {count}: half of the draws are pushed, half of those of each class"
-        )
-    checks.tensor("direction_on_signals", direction_on_signals, (2,), finite=True)
-    checks.tensor("direction_norm_squared", direction_norm_squared, (), like=direction_on_signals, finite=True)
-    T = law.tokens
-    limits.require_memory(lambda count: 8 * count * (T - 1) * len(_SHIFTS), count=count)
-    g = torch.as_tensor(rng.standard_normal((count, T)), device=direction_on_signals.device)
-    # Half of the draws are pushed towards an error: one competitor up, the relevant token down.
-    pushed = torch.arange(count, device=g.device) % 4 >= 2  # both classes alternate among them
-    competitor = torch.as_tensor(rng.integers(1, T, count), device=g.device)
-    shifts = torch.tensor(_SHIFTS, dtype=g.dtype, device=g.device)
-    delta = shifts[torch.as_tensor(rng.integers(0, len(_SHIFTS), count), device=g.device)] * pushed / math.sqrt(2)
-    g[torch.arange(count, device=g.device), competitor] += delta
-    g[:, 0] -= delta
-    gap = (g[:, 1:] - g[:, :1]) / math.sqrt(2)
-    # Log of each pushed density over the plain one, (count, T - 1, shifts), and of plain plus the mean of the pushed ones.
-    push = gap.unsqueeze(-1) * shifts - shifts**2 / 2
-    mixture = torch.logaddexp(
-        torch.zeros_like(gap[:, 0]), torch.logsumexp(push.flatten(1), 1) - math.log(push[0].numel())
-    )
-    _, mean, spread, true = _given_scores(law, direction_on_signals, direction_norm_squared, g)
-    # Error given the scores, times plain density over mixture.
-    log_values = torch.special.log_ndtr(-true * mean / spread) - (mixture - math.log(2))
-    log_mean = torch.logsumexp(log_values, 0) - math.log(count)
-    relative = torch.exp(log_values - log_mean).std() / math.sqrt(count)
-    return TailError(log_mean / math.log(10), relative, _effective(log_values))

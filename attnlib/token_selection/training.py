@@ -116,9 +116,8 @@ class Recursion:
     `trained`: "both", or "p" (W stays) for steps by `advance`.
     """
 
-    @checks.checked
     def __init__(self, gram: Gram, *, trained: str = "both") -> None:
-        self.gram, self.trained = gram, checks.one_of("trained", trained, ("both", "p"))
+        self.gram, self.trained = gram, trained
         runs, rows, N = gram.kernel.shape
         self._N, self._rows = N, rows
         new = gram.kernel.new_zeros
@@ -200,7 +199,7 @@ class Recursion:
         times = list(itertools.accumulate(step_sizes, lambda time, size: time + size, initial=self.time))
         rows: list[Snapshot] = []
         done = 0
-        # From record to record; each moment keeps the scores of all probes, and |v|^2 from its coordinates.
+        # From record to record. Each moment keeps the scores of all probes; |v|^2 is computed from its coordinates.
         for first in range(0, len(recorded), _MOMENTS):
             marks = recorded[first : first + _MOMENTS]
             seen = token_selection.advance(call.piece(done, marks))
@@ -266,7 +265,6 @@ def train(
     device, N, kept = gram.kernel.device, gram.kernel.shape[2], len(recorded) if record is not None else 0
     one = 8 * gram.runs * N
     limits.require_memory(lambda steps: one * max(kept, steps if record is None else 0), steps=steps, device=device)
-    limits.require_time(lambda steps: 2 * steps * gram.runs * N * N, steps=steps, device=device)
     state_bytes = gram.kernel.element_size() * N * (gram.kernel.shape[1] + 2 * N + 1)
     parts: list[Trajectory] = []
 

@@ -8,6 +8,7 @@ a call on the page, which knows more.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,9 +62,23 @@ _OPERATIONS: tuple[Callable[..., float], ...] = (
 )
 
 
+_YEAR = (
+    365 * 24 * 3600 * 1e10
+)  # multiplications and additions of one core in a year, as measured for the compiled loops
+
+
+def _require_time(operations_of: Callable[..., float], **sizes: int) -> None:
+    """Raise ValueError if so many multiplications and additions take more than a year here."""
+    budget = _YEAR * (os.cpu_count() or 1)
+    needed = min(operations_of(**sizes), 1e300)
+    if needed > budget:
+        told = f"about {needed / budget:.3g} years on this machine, and one is the most"
+        raise ValueError(limits.sentence(operations_of, budget, sizes, told))
+
+
 def require_room(parameters: Mapping[str, Any]) -> None:
     """Raise ValueError, with the number that would fit, if a page of these parameters needs more memory or time than there is."""
-    for costs, require in ((_BYTES, limits.require_memory), (_OPERATIONS, limits.require_time)):
+    for costs, require in ((_BYTES, limits.require_memory), (_OPERATIONS, _require_time)):
         for cost in costs:
             names = inspect.signature(cost).parameters
             if names.keys() <= parameters.keys():

@@ -13,7 +13,7 @@ from attnlib.in_context import training
 from attnlib.in_context.circuits import circuits_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.model import HeadWeights, attend, initial_weights
-from attnlib.in_context.training import TrainingDiverged, train, train_many
+from attnlib.in_context.training import TrainingDiverged, train
 from attnlib.kernels import dispatch, prompt_stream
 from attnlib.kernels.dispatch import has_numba
 from tests.bad_input import refusing
@@ -184,12 +184,6 @@ def test_a_watch_is_told_how_far_it_is(monkeypatch) -> None:
     seen: list[int] = []
     train(SMALL, implementation="reference", watch=seen.append)
     assert seen == sorted({*SMALL.recorded_steps, 20, 40} - {SMALL.steps})
-
-
-def test_many_experiments_at_once_are_the_single_ones() -> None:
-    experiments = [SMALL.replace(heads=heads, steps=10) for heads in (1, 2, 3)]
-    for e, history in zip(experiments, train_many(experiments, threads=2, implementation="reference"), strict=True):
-        np.testing.assert_array_equal(history.state["weights"], train(e, implementation="reference").state["weights"])
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)

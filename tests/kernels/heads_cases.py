@@ -80,7 +80,14 @@ class Heads:
         if chosen["batches"] is not None:
             chosen["batches"] = chosen["batches"].to(device)
         threads = chosen.pop("threads", None)
-        call = Call(gram, state, labels, classes, heads=self.heads, signals=self.signals, **chosen)
+        rates = [
+            torch.as_tensor(chosen.pop(name), dtype=torch.float64).expand(len(gram))
+            for name in ("value_step", "attention_step")
+        ]
+        call = Call(
+            gram, state, labels, classes, torch.stack(rates, 1).to(gram), chosen.pop("factors").double(), heads=self.heads,
+            signals=self.signals, **chosen,
+        )  # fmt: skip
         seen = advance(call, threads=threads, implementation=implementation)
         kept = (seen.steps, seen.coefficients.cpu(), seen.output.cpu(), seen.attention.cpu())
         return state.cpu(), chosen["velocity"].cpu(), Recorded(*kept)

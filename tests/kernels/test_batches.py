@@ -145,14 +145,6 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory_nor_the_cpu_for_a_gpu(m
     assert emptied == []
 
 
-@pytest.mark.parametrize("wrong", [{"runs": 0}, {"runs": 2.0}, {"bytes_per_run": 0}, {"largest": 0}])
-def test_wrong_sizes_are_refused_before_any_work(wrong):
-    work = Work(4, {0: 4})
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be a whole number >= 1"):
-        in_batches(work, **{"runs": 4, "bytes_per_run": 8, "device": CPU} | wrong)
-    assert work.tried == []
-
-
 def test_the_tensors_of_a_failed_attempt_are_gone_when_the_cache_is_emptied(memory, monkeypatch: pytest.MonkeyPatch):
     memory(1000)
     alive, held = [], []

@@ -131,7 +131,7 @@ def test_half_way_and_on_is_the_whole_way(form, rule, batch, monkeypatch):
         assert torch.equal(end[1], whole[1])
         for name in FIELDS:
             assert torch.equal(torch.cat([getattr(first, name), getattr(end[2], name)]), getattr(whole[2], name))
-    end, velocity, some = case.run(form, 5, record=[4, 1, 4], **run)
+    end, velocity, some = case.run(form, 5, record=(1, 4), **run)
     assert some.steps == (1, 4)
     assert torch.equal(end, whole[0])
     assert torch.equal(velocity, whole[1])
@@ -162,8 +162,9 @@ def pulled(value, logit, form, prepare=""):
     state = torch.stack([torch.stack([value, value]), torch.stack([logit, -logit])]).permute(2, 0, 1).contiguous()
     velocity, one = torch.zeros_like(state), torch.ones_like(value)[:, None]
     call = Call(
-        torch.eye(2).to(state).repeat(len(state), 1, 1), state, one, one.long() * 0, heads=1, signals=1, attention_map=maps.SOFTMAX,
-        value_step=1.0, attention_step=1.0, factors=torch.ones(1), prepare=prepare, momentum=0.5, velocity=velocity, record=[0],
+        torch.eye(2).to(state).repeat(len(state), 1, 1), state, one, one.long() * 0, state.new_ones(len(state), 2),
+        torch.ones(1, dtype=torch.float64), heads=1, signals=1, attention_map=maps.SOFTMAX,
+        prepare=prepare, momentum=0.5, velocity=velocity, record=[0],
     )  # fmt: skip
     seen = advance(call, implementation=form)
     assert state.isfinite().all()
@@ -233,8 +234,9 @@ def test_what_the_fast_forms_cannot_do_goes_to_the_reference():
         for chosen, words in ((narrow, "no windows, and the map has windows of 1"), (other, "no map 'cubic'")):
             with pytest.raises(ValueError, match=f"'{form}' cannot be used: it has {words}"):
                 case.run(form, attention_map=chosen)
-    assert "at most 46340 vectors, and there are 46341" in heads._obstacles(maps.SOFTMAX, 46_341)["triton"]
-    assert heads._obstacles(maps.SOFTMAX, 46_340) == {}
+    assert "at most 46340 vectors, and there are 46341" in heads._obstacles(maps.SOFTMAX, 46_341, 1)["triton"]
+    assert heads._obstacles(maps.SOFTMAX, 46_340, 1) == {}
+    assert "32 bits" in heads._obstacles(maps.SOFTMAX, 4, 2**31)["triton"]
     with pytest.raises(ValueError, match="it computes in float32 or float64, not bfloat16"):
         case.run("compiled", dtype=torch.bfloat16)
     half = case.run("auto", dtype=torch.bfloat16)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attnlib.kernels import prompt_stream
-from attnlib.kernels.in_context import Call, compiled, reference
-from tests.kernels.starts import advance, setting, start
+from attnlib.kernels.in_context import compiled, reference
+from tests.kernels.starts import advance, call_of, setting, start
 from tests.rounding import rounding
 
 
@@ -71,7 +71,7 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float) -> Non
     np.testing.assert_allclose(seen, expected, rtol=1e-4)
     for part in (1, 2):
         np.testing.assert_allclose(found[part], exact[part], rtol=0, atol=2e-4 * float(abs(exact[part]).max()))
-    context, query, _ = reference.prompts(Call(**chosen), 0, 1, np.array([4, 9]))
+    context, query, _ = reference.prompts(call_of(**chosen), 0, 1, np.array([4, 9]))
     scores = np.einsum("blk,hkj,bj->hbl", context[0, 0], expected_circuits(scale)[..., :5], query[0, 0])
     assert (abs(scores).max() > 90) == (scale >= 8), "some of the scales must be beyond what exp2 can do unaided"
 
@@ -158,7 +158,7 @@ def test_a_training_that_diverges_shows_in_its_losses() -> None:
 def test_one_broken_weight_shows_at_once(place: int) -> None:
     for broken in (np.nan, np.inf):
         state = start(2, 2, 5, dtype=torch.float32)
-        call = Call(**setting(steps=2))
+        call = call_of(**setting(steps=2))
         state[0][1, 1, place] = broken
         seen = compiled.advance(call, *state, 1)
         assert torch.isfinite(seen[0]).all()

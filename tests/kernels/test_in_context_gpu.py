@@ -12,8 +12,8 @@ import torch
 
 from attnlib.in_context.model import STARTS, initial_weights
 from attnlib.kernels import in_context
-from attnlib.kernels.in_context import Call, factors, merge, reference
-from tests.kernels.starts import advance, setting, start
+from attnlib.kernels.in_context import factors, merge, reference
+from tests.kernels.starts import advance, call_of, setting, start
 
 pytest.importorskip("triton", reason="Triton is not installed: see attnlib.extras")
 
@@ -98,7 +98,7 @@ def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float, triton
     np.testing.assert_allclose(seen, expected[1], rtol=5e-6)
     for one, other in zip(moments, expected[0][1:], strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * float(abs(other).max()))
-    call = Call(**chosen)
+    call = call_of(**chosen)
     context, query, _ = reference.prompts(call, 0, 1, call.streams)
     scores = torch.einsum(
         "blk,hkj,bj->hbl", context[0, 0], merge(*factors(weights.float().double(), 4))[0][0][..., :3], query[0, 0]

@@ -13,7 +13,7 @@ import torch
 
 from attnbook.in_context.checkpoints import read_checkpoint
 from attnlib.in_context.experiment import Experiment
-from attnlib.in_context.training import Training, train, train_many
+from attnlib.in_context.training import Training, train
 from attnlib.kernels import batches, dispatch, gaussian_tail, heads, token_selection
 from attnlib.single_head.maps import SOFTMAX
 
@@ -25,7 +25,8 @@ def _in_context(threads: int) -> None:
 
 
 def _in_context_many(threads: int) -> None:
-    train_many([Experiment(heads=h, d=5, batch=512, steps=500_000, records=2) for h in range(6, 9)], threads=threads)
+    each = [Experiment(heads=h, d=5, batch=512, steps=500_000, records=2) for h in range(6, 9)]
+    batches.on_threads(train, each, threads)
 
 
 def _normals(_: int) -> None:
@@ -39,8 +40,8 @@ def _heads(threads: int) -> None:
     gram = torch.eye(202, dtype=torch.float64).repeat(3, 1, 1)
     labels, classes = torch.ones(3, 200, dtype=torch.float64), torch.zeros(3, 200, dtype=torch.int64)
     call = heads.Call(
-        gram, torch.zeros(3, 2, 202, dtype=torch.float64), labels, classes, heads=1, signals=2, attention_map=SOFTMAX,
-        value_step=0.1, attention_step=0.1, factors=torch.ones(1_000_000),
+        gram, torch.zeros(3, 2, 202, dtype=torch.float64), labels, classes, torch.full((3, 2), 0.1, dtype=torch.float64),
+        torch.ones(1_000_000, dtype=torch.float64), heads=1, signals=2, attention_map=SOFTMAX,
     )  # fmt: skip
     heads.advance(call, threads=threads)
 

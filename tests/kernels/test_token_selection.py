@@ -120,8 +120,6 @@ def test_a_run_that_diverges_hurts_nobody_else(implementation: str) -> None:
     advance(*alone, step_sizes=[1e5] * 30, implementation=implementation)
     assert not torch.isfinite(mine[1][1]).all()
     assert torch.equal(mine[0][[0, 2]], alone[0])
-    with pytest.raises(ValueError, match=r"must be finite; .*1.*diverge"):
-        advance(*mine, step_sizes=[0.1], implementation=implementation)
 
 
 def test_the_fastest_implementation_is_taken() -> None:

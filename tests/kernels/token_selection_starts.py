@@ -46,5 +46,5 @@ def agree(found: list[torch.Tensor], wanted: list[torch.Tensor], tolerance: floa
 
 def advance(*state, step_sizes, threads: int | None = None, implementation: str = "auto", record=()) -> Recorded:
     """The loop on a call made of these arguments."""
-    sizes = step_sizes if isinstance(step_sizes, torch.Tensor) else torch.tensor(step_sizes, dtype=torch.float64)
+    sizes = torch.as_tensor(step_sizes, dtype=torch.float64)
     return token_selection.advance(Call(*state, sizes, record), threads=threads, implementation=implementation)

@@ -9,7 +9,7 @@ from attnlib.randomness import stream
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population, population_along, tail_error
+from attnlib.token_selection.population import population, population_along
 from attnlib.token_selection.training import train
 
 LAW = TokenLaw(n=20, d=100, tokens=6, signal_norm=3.0, weak_signal=0.3, noise_std=1.3, label_noise=0.2)
@@ -65,31 +65,6 @@ def test_two_tokens_against_quadrature():
     assert ours.error_se.item() < 0.005 * exact
 
 
-def test_tail_agrees_with_plain_draws_where_both_see():
-    law = TokenLaw(20, 2000, 8, 12.0)
-    path = train(draw_gram(law, 0), 5e-3, 1000, record=[])
-    on_signals, norm = path.direction_on_signals[-1, 0], path.direction_norm_squared[-1, 0]
-    plain = population(law, on_signals, norm, count=400_000, rng=stream(1, "test"))
-    tail = tail_error(law, on_signals, norm, count=40_000, rng=stream(2, "test"))
-    error = 10**tail.log10_error
-    assert 1e-4 < error < 1e-3
-    assert abs(error - plain.error) < 4 * math.hypot(plain.error_se, tail.relative_se * error)
-    assert tail.relative_se < 0.05
-
-
-def test_tail_sees_what_plain_draws_miss():
-    """An error of about 10^-8: two independent tails agree, plain draws are off by many decades and say so."""
-    law = TokenLaw(20, 2000, 8, 20.0)
-    path = train(draw_gram(law, 0), 5e-3, 1000, record=[])
-    on_signals, norm = path.direction_on_signals[-1, 0], path.direction_norm_squared[-1, 0]
-    one, other = (tail_error(law, on_signals, norm, count=100_000, rng=stream(seed, "test")) for seed in (1, 2))
-    assert abs(one.log10_error - other.log10_error) * math.log(10) < 4 * math.hypot(one.relative_se, other.relative_se)
-    assert one.effective_draws > 100
-    plain = [population(law, on_signals, norm, count=20_000, rng=stream(seed, "test")) for seed in range(1, 6)]
-    assert all(p.effective_draws < 5 for p in plain)
-    assert sorted(abs(math.log10(p.error) - one.log10_error) for p in plain)[2] > 2  # the median of five
-
-
 def test_along_a_trajectory():
     """Every run sees its own fresh points, all moments of a run the same, whatever the batch."""
     gram = draw_gram(TokenLaw(8, 400, 5, 6.0, label_noise=0.25), 3, 3)
@@ -114,7 +89,5 @@ def test_bad_arguments():
     v, norm = torch.zeros(2, dtype=torch.float64), torch.tensor(1.0).double()
     with pytest.raises(ValueError, match="count must be even"):
         population(LAW, v, norm, count=5, rng=stream(0, "test"))
-    with pytest.raises(ValueError, match="count must be a multiple of 4"):
-        tail_error(LAW, v, norm, count=6, rng=stream(0, "test"))
     with pytest.raises(ValueError, match=r"\|v\|\^2 of the same models, >= 2"):
         population(LAW, v + 1, norm, count=8, rng=stream(0, "test"))

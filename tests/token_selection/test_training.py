@@ -188,7 +188,6 @@ def test_trajectory_readouts():
 GRAM = gram_of(LAW.draw(0), Start())
 test_refusals = refusing(
     (train, (GRAM, 0.1, 5), {"step_size": [0, [0.1]], "steps": -1, "record": [[6]]}),
-    (Recursion, (GRAM,), {"trained": "W"}),
     (lambda: Recursion(GRAM, trained="p").run((0.1,), (1,)), 'trained must be "both" here; got .p.'),
     (train, (GRAM, 0.1, 5), {"gram": torch.zeros(3)}),
     (lambda: gradients(LAW.draw(0).tokens[0], GRAM.labels.observed[0], LAW.head(), *shapes(-1)), "prompt must have shape"),

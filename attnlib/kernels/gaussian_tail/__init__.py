@@ -17,7 +17,6 @@ import math
 
 import torch
 
-from attnlib import checks
 from attnlib.kernels.dispatch import Loop, run
 
 _LOOP = Loop("population error", compiled=(torch.float64,), triton=(), package=__name__)
@@ -53,17 +52,12 @@ def log_error(
     makes possible is 0 (-inf). That changes log err by about 1e-12, but where two walls nearly meet it can change it altogether.
     logit and V may be infinite. Entries with a NaN, or with another infinite number, are NaN, and change no other entry.
 
-    Raises ValueError, before any work, for tensors that do not match, negative omega or tau, threads < 1, or an implementation that
-    cannot be used. Source: `attnlib.single_head.population`.
+    Source: `attnlib.single_head.population`.
     """
-    given = {"logit": logit, "value": value, "omega": omega, "along": along, "tau": tau}
-    checks.tensor("value", value, tuple(value.shape) if isinstance(value, torch.Tensor) else ("...",))
-    for name, x in given.items():
-        checks.tensor(name, x, tuple(value.shape), like=value)
-    for name in ("omega", "tau"):
-        if (given[name] < 0).any():
-            raise ValueError(f"{name} must be >= 0: it is a standard deviation; got {given[name].min().item():g}")
-    logit, value, omega, along, tau = (x.detach().reshape(-1).to(torch.float64) for x in given.values())
+    dtype, shape = value.dtype, value.shape
+    logit, value, omega, along, tau = (
+        x.detach().reshape(-1).to(torch.float64) for x in (logit, value, omega, along, tau)
+    )
 
     correct = value >= 0
     scale = torch.hypot(along, tau)  # std of the numerator's noise
@@ -81,4 +75,4 @@ def log_error(
     # V < 0: the integral is 1 - err >= 0 and err >= 1/2, so log1p loses nothing.
     log_err = torch.where(correct, log_tail, torch.log1p(-torch.exp(log_tail.clamp_max(0.0))))
     log_err = torch.where((value == 0) & (scale == 0), math.log(0.5), log_err)
-    return torch.where(unusable, torch.nan, log_err).to(given["value"].dtype).view(given["value"].shape)
+    return torch.where(unusable, torch.nan, log_err).to(dtype).view(shape)

@@ -1,29 +1,24 @@
 """Training of in-context regression with one layer of softmax attention: many steps and runs, data drawn as needed.
 
-`reference` says what is computed, `prompt_stream` from which random numbers, `compiled` and `gpu` are the fast forms. A `Call` is
-checked once for all of them.
+`reference` says what is computed, `prompt_stream` from which random numbers, `compiled` and `gpu` are the fast forms.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnlib import checks
 from attnlib.arrays import Floats
-from attnlib.kernels.calls import Declared, changed, contents, per_run, settle, shapes
 from attnlib.kernels.dispatch import Loop, choose, run
-from attnlib.kernels.prompt_stream import check_origin
 
 _LOOP = Loop("in-context training", compiled=(torch.float32,), triton=(torch.float32,), package=__name__)
 _MOST_HEADS, _LARGEST_D = 8, 7  # what the registers of a GPU program hold
 
 OPTIMISERS = ("SGD", "Adam", "AdamW")
-_STATE = dict.fromkeys(("weights", "first_moment", "second_moment"), Declared("R heads numbers", use="changed"))
 
 
 @dataclass(frozen=True)
@@ -43,10 +38,10 @@ class Call:
         noise_std: that of the label noise as used, y_i = <x_i, beta> + noise_std e_i.
         target_noise_std: that of the target's noise.
         optimiser: "SGD", "Adam" (decay added to the gradient) or "AdamW" (decay apart), as in torch.optim.
-        learning_rate: one number > 0, or one per run.
+        learning_rate: (R,), > 0.
         betas, eps, weight_decay: as in torch.optim.
 
-    After construction `streams` is uint32 (R,) and `learning_rate` float64 (R,). Raises ValueError on a wrong argument.
+    `streams` is uint32 (R,), `learning_rate` float64 (R,). All have been checked by who makes the call.
     """
 
     d: int
@@ -66,32 +61,9 @@ class Call:
     eps: float = 1e-8
     weight_decay: float = 0.0
 
-    def __post_init__(self) -> None:
-        sizes = {
-            name: int(checks.whole_number(name, getattr(self, name), at_least=1))
-            for name in ("d", "heads", "length", "batch")
-        }
-        seed, streams = check_origin(self.seed, self.streams, self.first_step, self.steps, self.batch)
-        checks.one_of("optimiser", self.optimiser, OPTIMISERS)
-        not_negative = {
-            name: checks.not_negative(name, getattr(self, name))
-            for name in ("beta_std", "noise_std", "target_noise_std", "weight_decay")
-        }
-        rates = per_run("learning_rate", self.learning_rate, len(streams), positive=True)
-        settle(
-            self, **sizes, **not_negative, seed=seed, streams=streams, first_step=int(self.first_step), steps=int(self.steps),
-            learning_rate=rates.numpy(), betas=checks.decay_rates(self.betas), eps=checks.positive_number("eps", self.eps),
-        )  # fmt: skip
-
     def piece(self, first_step: int, steps: int) -> Call:
-        """Some of the call's steps: they have been checked with it."""
-        return changed(self, first_step=first_step, steps=steps)
-
-    def check_state(self, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor) -> None:
-        """Raises ValueError unless weights and moments are three tensors (R, heads, 3 n^2 + n) that can be changed in place."""
-        given = dict(zip(_STATE, (weights, first_moment, second_moment), strict=True))
-        numbers = 3 * self.width**2 + self.width
-        contents(given, _STATE, shapes(given, _STATE, R=len(self.streams), heads=self.heads, numbers=numbers))
+        """Some of the call's steps."""
+        return replace(self, first_step=first_step, steps=steps)
 
     @property
     def width(self) -> int:
@@ -134,18 +106,15 @@ def advance(
     not finite from that step on; nothing is raised.
 
     Args:
-        call: the checked arguments.
+        call: the arguments.
         weights: (R, heads, 3 n^2 + n), n = d + 1: per head W_Q, W_K, W_V row by row, then W_O. Changed in place.
         first_moment, second_moment: Adam's moments, like `weights` (zeros at the start; SGD leaves them alone).
         threads: runs are shared out among this many threads on the CPU; None: as many as torch uses.
         implementation: "auto", or one of `dispatch.IMPLEMENTATIONS`. The compiled and the GPU form compute in float32.
 
     Returns the losses (R, steps): the mean of (yhat - target)^2 over the batch of each step, before that step's update.
-
-    Raises ValueError on a wrong argument before any work.
     """
     state = (weights, first_moment, second_moment)
-    call.check_state(*state)
     losses: torch.Tensor = run(
         _LOOP, (call, *state), weights.device, weights.dtype, implementation=implementation, threads=threads,
         cannot=_obstacles(call.d, call.heads),

@@ -17,7 +17,7 @@ from attnlib.kernels import _build
 from attnlib.kernels.batches import aligned, in_calls, on_threads, whole
 from attnlib.kernels.in_context import OPTIMISERS, Call
 from attnlib.kernels.in_context._source import source
-from attnlib.kernels.prompt_stream import check_origin, normals_per_prompt
+from attnlib.kernels.prompt_stream import normals_per_prompt
 
 _LANES = 16
 _WORK = 1 << 28  # numbers of tokens that heads read in a first call: about a twentieth of a second
@@ -110,14 +110,12 @@ def normals(
     """`prompt_stream.normals` of whole prompts in float32, compiled: (streams, steps, prompts, normals_per_prompt).
 
     Within 1e-6 of the float64 definition where the pair's radius is above 0.1, and within 1e-4 everywhere.
-    Raises ValueError on a wrong argument, ImportError without numba.
     """
     count = normals_per_prompt(d, length)
-    seed, ids = check_origin(seed, streams, first_step, steps, prompts)
     fill = _compiled(d).fill
-    out = np.empty((len(ids), steps, prompts, count), dtype=np.float32)
+    out = np.empty((len(streams), steps, prompts, count), dtype=np.float32)
     data = aligned(_LANES * count, np.float32)
-    for part, stream in zip(out, ids, strict=True):
+    for part, stream in zip(out, streams, strict=True):
         for first, last in in_calls(steps, max(1, _WORK // (prompts * count))):
             fill(
                 part[first:last], data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step + first, last - first, prompts, length

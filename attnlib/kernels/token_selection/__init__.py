@@ -1,30 +1,18 @@
 """The token-selection recursion: R trainings, many steps, in the fastest implementation that can do the work.
 
-A `Call` is checked once for all of them; `reference` says what is computed.
+`reference` says what is computed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from attnlib import checks
-from attnlib.kernels.calls import Declared, changed, contents, settle, shapes
 from attnlib.kernels.dispatch import Loop, run
 
 _LOOP = Loop("token selection", triton=(), package=__name__)
-# Of a square: far above the rounding of long float32 trainings, far below a wrong order of rows.
-_OFF = 1e-3
-_TENSORS = {
-    "head_scores": Declared("R n T", use="copied"),
-    "kernel": Declared("R rows n*T", "square", "copied", _OFF),
-    "values": Declared("R P", use="changed"),
-    "weighted": Declared("R P n*T", "square", "changed", _OFF),
-    "prompt_norm_squared": Declared("R", use="changed"),
-    "labels": Declared("R n", "signs", "copied"),
-}
 
 
 @dataclass(frozen=True)
@@ -46,46 +34,21 @@ class Recorded:
 class Call:
     """Arguments of `attnlib.kernels.token_selection.advance`, which says what is computed of them.
 
-    Args:
-        values: u, (R, P), P = rows + 2 N + 1. float32 or float64 (the reference takes any); all tensors have one dtype and
-            device. Changed in place.
-        weighted: S, (R, P, N). Changed in place.
-        prompt_norm_squared: pi = |p|^2, (R,). Changed in place.
-        kernel: K, (R, rows, N), rows >= N: inner products of the training tokens and the passive rows with the training tokens.
-            Like `weighted` symmetric in its first N rows.
-        head_scores: gamma, (R, n, T).
-        labels: observed labels, +1 or -1, (R, n).
-        step_sizes: (steps,), alpha > 0 of every step.
-        record: moments to keep, as numbers of steps of this call, 0 ... steps (0 is the start).
-
-    Raises ValueError on a wrong argument.
+    They have been checked by who makes them; all tensors have one dtype and device, float32 or float64 (the reference takes any).
     """
 
-    values: torch.Tensor
-    weighted: torch.Tensor
-    prompt_norm_squared: torch.Tensor
-    kernel: torch.Tensor
-    head_scores: torch.Tensor
-    labels: torch.Tensor
-    step_sizes: torch.Tensor  # as given; then float64 on the CPU
-    record: tuple[int, ...] = ()  # as given; then sorted, each step once
-
-    def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in _TENSORS}
-        sizes = shapes(given, _TENSORS)
-        N, rows, probes = sizes["n"] * sizes["T"], sizes["rows"], sizes["P"]
-        if rows < N:
-            raise ValueError(f"kernel must have at least N = n T = {N} rows, the training tokens first; got {rows}")
-        if probes != rows + 2 * N + 1:
-            raise ValueError(
-                f"values must have {rows + 2 * N + 1} numbers a run: {rows}, one per row of kernel, and 2 N + 1 coordinates; got {probes}"
-            )
-        contents(given, _TENSORS, sizes)
-        alphas = checks.tensor("step_sizes", self.step_sizes, ("steps",)).detach().to("cpu", torch.float64)
-        if not (alphas.isfinite() & (alphas > 0)).all():
-            raise ValueError("step_sizes must hold finite numbers > 0 only")
-        fixed = {name: given[name].detach().contiguous() for name in ("kernel", "head_scores", "labels")}
-        settle(self, **fixed, step_sizes=alphas, record=checks.steps_within(self.record, len(alphas)))
+    values: torch.Tensor  # u, (R, P), P = rows + 2 N + 1. Changed in place
+    weighted: torch.Tensor  # S, (R, P, N), symmetric in its first N rows. Changed in place
+    prompt_norm_squared: torch.Tensor  # pi = |p|^2, (R,). Changed in place
+    kernel: (
+        torch.Tensor
+    )  # K, (R, rows, N), rows >= N: inner products of training tokens and passive rows with training tokens
+    head_scores: torch.Tensor  # gamma, (R, n, T)
+    labels: torch.Tensor  # observed labels, +1 or -1, (R, n)
+    step_sizes: torch.Tensor  # (steps,), alpha > 0 of every step, float64 on the CPU
+    record: Sequence[
+        int
+    ] = ()  # moments to keep, as numbers of steps of this call, 0 ... steps (0 is the start), increasing
 
     @property
     def runs(self) -> int:
@@ -98,13 +61,13 @@ class Call:
     def piece(self, first: int, record: Sequence[int]) -> Call:
         """Steps `first` ... record[-1] - 1 of the call, recording these of its steps, which increase."""
         sizes = self.step_sizes[first : record[-1]]
-        return changed(self, step_sizes=sizes, record=tuple(m - first for m in record))
+        return replace(self, step_sizes=sizes, record=tuple(m - first for m in record))
 
     def blank(self) -> Recorded:
         """Room for everything that is recorded."""
         moments = len(self.record)
         return Recorded(
-            self.record,
+            tuple(self.record),
             self.values.new_empty(moments, *self.values.shape),
             self.prompt_norm_squared.new_empty(moments, self.runs),
         )
@@ -125,14 +88,14 @@ def advance(call: Call, *, implementation: str = "auto", threads: int | None = N
 
     The state is all there is: training for a steps and then for b steps ends bit for bit where a + b steps end, in the same
     implementation on the same machine. Implementations agree up to rounding. A run that diverges turns to inf or nan;
-    nothing is raised until such a state is passed in again.
+    nothing is raised.
 
     Args:
-        call: the checked arguments.
+        call: the arguments.
         implementation: "auto", "reference" (any device) or "compiled" (CPU).
         threads: of the compiled loop, default torch.get_num_threads(); no number depends on it.
 
-    Returns the state at the recorded moments. Raises ValueError for a bad argument before any work.
+    Returns the state at the recorded moments.
     Source: derived in the theory chapter of Part II.
     """
     like = call.values

@@ -98,7 +98,7 @@ class TaskLaw:
         if self.tasks is None:
             raise ValueError("tasks must be a whole number >= 1 to draw them; got None: a new task in each prompt")
         return torch.as_tensor(np.stack([
-            _sphere(stream(seed, "signals", run), (self.tasks, self.d)) for run in _runs(runs, first_run)
+            _sphere(stream(seed, "signals", run), (self.tasks, self.d)) for run in _runs(seed, runs, first_run)
         ]))  # fmt: skip
 
     def draw(self, prompts: int, seed: int, *, runs: int, first_run: int = 0) -> PretrainingSet:
@@ -108,7 +108,7 @@ class TaskLaw:
             raise ValueError(
                 f"prompts must be at least the number of tasks, {self.tasks}; got {prompts}: some would have none"
             )
-        numbers, d = _runs(runs, first_run), self.d
+        numbers, d = _runs(seed, runs, first_run), self.d
         limits.require_memory(lambda prompts, runs: 32 * prompts * runs * d, prompts=prompts, runs=runs)
         sets = [self._summaries(prompts, seed, run) for run in numbers]
         return PretrainingSet(*(torch.as_tensor(np.stack(parts)) for parts in zip(*sets, strict=True)))
@@ -121,7 +121,7 @@ class TaskLaw:
         ValueError for a number out of range or tasks of another shape.
         """
         checks.whole_number("prompts", prompts, at_least=1)
-        numbers, L, d = _runs(runs, first_run), self.length, self.d
+        numbers, L, d = _runs(seed, runs, first_run), self.length, self.d
         limits.require_memory(lambda prompts, runs: 16 * prompts * runs * (L + 1) * d, prompts=prompts, runs=runs)
         if task_vectors is not None:
             checks.tensor("task_vectors", task_vectors, (runs, "k", self.d))
@@ -165,9 +165,8 @@ def summary_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.cat([d / length * products, y.square().mean(-1, keepdim=True)], dim=-1)
 
 
-def _runs(runs: int, first_run: int) -> range:
-    checks.whole_number("runs", runs, at_least=1)
-    checks.whole_number("first_run", first_run, at_least=0)
+def _runs(seed: int, runs: int, first_run: int) -> range:
+    checks.origin(seed, runs, first_run)
     return range(first_run, first_run + runs)
 
 

@@ -63,7 +63,7 @@ class OneTokenLaw:
 
     def draw(self, seed: int, *, runs: int, samples: int) -> Sample:
         """R independent sets of n samples in float64. Sizes below 1 raise ValueError."""
-        checks.whole_number("runs", runs, at_least=1)
+        checks.origin(seed, runs)
         checks.whole_number("samples", samples, at_least=1)
         limits.require_memory(
             lambda samples, runs, tokens: 32 * samples * runs * tokens, samples=samples, runs=runs, tokens=self.tokens

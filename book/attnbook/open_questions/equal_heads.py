@@ -58,8 +58,8 @@ def _run_on_clock(sample, clock, rate, law):
     for step, steps in clock:
         size = step * law.n / law.d
         call = Call(
-            gram, coefficients, labels, classes, heads=1, signals=2, attention_map=SOFTMAX, value_step=size,
-            attention_step=size * rate, factors=torch.ones(steps), record=[steps],
+            gram, coefficients, labels, classes, size * torch.stack([torch.ones_like(rate), rate], 1),
+            torch.ones(steps, dtype=torch.float64), heads=1, signals=2, attention_map=SOFTMAX, record=[steps],
         )  # fmt: skip
         seen = advance(call)
     v, p = (coefficients @ basis).unbind(1)

@@ -141,7 +141,7 @@ def small_heads(seed: int, *, heads: int, dimension: int, size: float, runs: int
     checks.whole_number("heads", heads, at_least=1)
     checks.whole_number("dimension", dimension, at_least=1)
     checks.positive_number("size", size)
-    checks.whole_number("runs", runs, at_least=1)
+    checks.origin(seed, runs)
     limits.require_memory(
         lambda heads, dimension, runs: 32 * runs * heads * dimension, heads=heads, dimension=dimension, runs=runs
     )

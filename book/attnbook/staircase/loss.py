@@ -72,7 +72,7 @@ def loss_sampled(law: SpectrumLaw, matrix: torch.Tensor, seed: int, *, runs: int
         torch.Size([3])
     """
     checks.tensor("matrix", matrix, (law.dimension, law.dimension))
-    checks.whole_number("runs", runs, at_least=1)
+    checks.origin(seed, runs)
     checks.whole_number("prompts", prompts, at_least=1)
     A, spread, size, found = matrix.numpy(), np.sqrt(law.eigenvalues()), (prompts, law.length, law.dimension), []
     for run in range(runs):

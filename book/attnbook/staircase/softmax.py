@@ -91,6 +91,7 @@ def train_softmax(
     """
     if law.noise:
         raise ValueError(f"law must have noise 0: labels are averaged exactly without it; got {law.noise!r}")
+    checks.origin(seed)
     checks.whole_number("prompts", prompts, at_least=law.dimension)
     checks.whole_number("every", every, at_least=1)
     checks.tensor("start.key", start.key, ("R", "H", law.dimension))
