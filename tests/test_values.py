@@ -31,15 +31,17 @@ from attnlib import attention, device, gaussian, limits, randomness
 from attnlib import in_context as ic
 from attnlib import single_head as sh
 from attnlib import token_selection as ts
-from attnlib.in_context import circuits, risk
+from attnlib.in_context import circuits
+from attnlib.in_context import errors as prompt_errors
 from attnlib.in_context import law as prompts_law
 from attnlib.in_context import model as heads_model
 from attnlib.in_context import training as heads_training
-from attnlib.single_head import maps, population, rules, summary
+from attnlib.single_head import errors as head_errors
+from attnlib.single_head import maps, rules, summary
 from attnlib.single_head import training as head_training
+from attnlib.token_selection import errors as token_errors
 from attnlib.token_selection import gram as gram_module
 from attnlib.token_selection import model as token_model
-from attnlib.token_selection import population as token_population
 from attnlib.token_selection import training as token_training
 
 FOLDER = tempfile.mkdtemp()
@@ -48,7 +50,7 @@ LAW = sh.SignalNoiseLaw(n=4, d=20, signal_norm=3.0)
 SAMPLE = LAW.draw(seed=0, start_vectors=2)
 V = torch.linspace(-1, 1, 8, dtype=torch.float64)[None]
 HEAD = {"v": V, "p": V, "sample": SAMPLE}
-SCORES = population.scores_of_fresh_data(V, V, SAMPLE)
+SCORES = head_errors.scores_of_fresh_data(V, V, SAMPLE)
 TRAINING = {
     "sample": SAMPLE, "step_size": 0.1, "steps": 2, "attention_step_size": 0.1, "start": (V, V), "record": [1],
 }  # fmt: skip
@@ -78,14 +80,14 @@ SIZES = {"seed": 0, "runs": 1, "first_run": 0}
 INSIDE = {
     attention.attention_logits, attention.attention_output, attention.attention_weights,
     gaussian.bartlett_rows, heads_model.draw_weights, heads_model.require_even_heads, heads_training.Training,
-    head_training.Trajectory, population.Estimate, population.FreshScores, population.noisy_error,
+    head_training.Trajectory, head_errors.Estimate, head_errors.FreshScores, head_errors.noisy_error,
     rules.Rule, rules.batch_orders, maps.AttentionMap, summary.join, summary.require_two_tokens, sh.Summary, ic.History,
     token_model.loss, token_training.Recursion, token_training.checked_steps, token_training.join_runs,
     circuits.imbalance, circuits.two_number_circuits, heads_model.HeadWeights, sh.Sample, ts.Sample, type(GRAM),
-    type(DENSE.labels), summary.draws_in_chunks, token_population.Population, ts.Trajectory, ts.forces,
+    type(DENSE.labels), summary.draws_in_chunks, token_errors.Population, ts.Trajectory, ts.forces,
     ts.outputs, ot.Sample, st.Path, gram_module.join, device.one_thread, device.home, randomness.stream,
-    head_training.plain_descent, circuits.predictions, circuits.weights_at, population.exact_log10_error, population.fresh_scores,
-    token_population.averages,
+    head_training.plain_descent, circuits.predictions, circuits.weights_at, head_errors.exact_log10_error, head_errors.fresh_scores,
+    token_errors.averages,
 }  # fmt: skip
 MODULES_INSIDE = set(
     "arrays checks divergence extras kernels limits nutshell quadrature single_head.closed_form"
@@ -115,10 +117,10 @@ ROWS = {
     rules.nesterov: {"momentum": 0.5},
     rules.stochastic: {"batch": 1},
     sh.clean_error_sampled: HEAD | {"count": 2, "label_noise": 0.0},
-    population.clean_error_conditioned: HEAD | {"count": 2},
+    head_errors.clean_error_conditioned: HEAD | {"count": 2},
     sh.log10_clean_error: HEAD | {"per_class": False},
-    population.log10_error_of_scores: {"scores": SCORES, "per_class": True, "class_probability": 0.5},
-    population.scores_of_fresh_data: HEAD,
+    head_errors.log10_error_of_scores: {"scores": SCORES, "per_class": True, "class_probability": 0.5},
+    head_errors.scores_of_fresh_data: HEAD,
     attnbook.single_head.proved_outcome: {"law": LAW, "step_size": 0.1, "delta": 0.01, "error": 0.1, "boxes": 1},
     sh.summarise: {"law": LAW, "step_size": 0.1, "steps": 2, "draws": 1, "seed": 0, "device": "cpu"},
     head_training.gaussian_start: {"sample": SAMPLE, "std": 1.0},
@@ -141,7 +143,7 @@ ROWS = {
         "tokens": DENSE.tokens[0], "labels": DENSE.labels.true[0], "head": DENSE.head, "weight": torch.eye(20).double(),
         "prompt": DENSE.head,
     },
-    token_population.population: {"law": TOKENS, "count": 4} | DIRECTION,
+    token_errors.population: {"law": TOKENS, "count": 4} | DIRECTION,
     ts.population_along: {"trajectory": PATH, "count": 4, "rows": [0]},
     ts.train: {"gram": GRAM, "step_size": 0.1, "steps": 2, "record": [1]},
     ic.RegressionLaw: fields(PROMPTS_LAW) | {"covariance": ((1.0, 0.0), (0.0, 1.0)), "mean": (0.0, 0.0)},
@@ -164,9 +166,9 @@ ROWS = {
     estimators.ridge_weights: {"prompts": PROMPTS, "penalty": 1.0},
     estimators.bayes_prediction: {"prompts": PROMPTS, "law": PROMPTS_LAW},
     estimators.bayes_risk: {"x": PROMPTS.x, "law": PROMPTS_LAW},
-    risk.conditional_risk: {"weights": PROMPTS.y, "prompts": PROMPTS, "law": PROMPTS_LAW, "offset": 0.0},
+    prompt_errors.conditional_risk: {"weights": PROMPTS.y, "prompts": PROMPTS, "law": PROMPTS_LAW, "offset": 0.0},
     ic.risk_of: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": 50, "seed": 0},
-    risk.risk_per_prompt: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": PROMPTS},
+    prompt_errors.risk_per_prompt: {"circuits": HEADS, "law": PROMPTS_LAW, "prompts": PROMPTS},
     ic.Experiment: fields(STUDY),
     ic.train: {
         "experiment": STUDY, "dtype": "float32", "implementation": "reference", "device": "cpu", "progress": False,

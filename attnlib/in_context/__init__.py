@@ -4,10 +4,10 @@ What heads are compared with, and trainings that are resumed from a file, are in
 """
 
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
+from attnlib.in_context.errors import risk_of
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.in_context.model import HeadWeights, initial_weights
-from attnlib.in_context.risk import risk_of
 from attnlib.in_context.training import History, train
 
 __all__ = [

@@ -5,9 +5,9 @@ proof of outcomes, are in `attnbook.single_head`.
 """
 
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.errors import clean_error_sampled, log10_clean_error
 from attnlib.single_head.law import Sample, SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients
-from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.summary import Summary, summarise
 from attnlib.single_head.training import gradient_descent, gram_descent, train_heads
 

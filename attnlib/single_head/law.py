@@ -5,7 +5,7 @@ Two ways to draw it. *Dense*: vectors in $R^d$, signals in random directions, th
 every training rule that commutes with rotations (page `03_rotations_are_free`).
 
 A law may leave some of these assumptions (`variants.StressedLaw`). It then says so in three attributes, and everything here and
-in `population` reads them: how often a class occurs, how long the signals are and at what angle, whether noise avoids them.
+in `errors` reads them: how often a class occurs, how long the signals are and at what angle, whether noise avoids them.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ import torch
 
 from attnlib import checks, limits
 from attnlib.device import one_thread, resolve
+from attnlib.single_head.errors import exact_log10_error
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.population import exact_log10_error
 from attnlib.single_head.training import plain_descent
 
 _CHUNK_BYTES = 32 << 20  # tokens of one chunk; measured fastest near the size of the caches

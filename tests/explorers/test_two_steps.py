@@ -16,8 +16,8 @@ from attnbook.single_head.phase_cells import two_step_cells
 from attnbook.single_head.phase_theory import lower_snr_limit, mean_field_readings, preference_threshold
 from attnbook.single_head.typical_error import benign_share
 from attnlib.kernels import gaussian_tail
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from attnlib.single_head.summary import summarise
 from tests.explorers.node import ROOT, evaluate
 

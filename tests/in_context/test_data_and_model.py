@@ -16,9 +16,9 @@ from attnbook.in_context.data_and_model.study import (
     training_batch,
     training_prompt,
 )
+from attnlib.in_context.errors import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.risk import conditional_risk
 from bookkit.claims import Verdict
 
 SMALL = Experiment(

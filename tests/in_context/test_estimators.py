@@ -18,8 +18,8 @@ from attnbook.in_context.estimators import (
     ridge,
     ridge_weights,
 )
+from attnlib.in_context.errors import conditional_risk
 from attnlib.in_context.law import Prompts, RegressionLaw, toeplitz_covariance
-from attnlib.in_context.risk import conditional_risk
 
 D, LENGTH, BATCH = 3, 7, 4
 OMEGA, MU = (0.3, -0.7), (1.5, -2.0)

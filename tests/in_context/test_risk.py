@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from attnlib.in_context.circuits import Circuits, circuits_of, predict, two_number_circuits
+from attnlib.in_context.errors import _controls, risk_of, risk_per_prompt
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from attnlib.in_context.model import initial_weights
-from attnlib.in_context.risk import _controls, risk_of, risk_per_prompt
 
 
 def sampled(circuits: Circuits, law: RegressionLaw, count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,7 +79,7 @@ def test_chunks_change_nothing(monkeypatch) -> None:
     law = RegressionLaw(2, 5, 0.3)
     circuits = circuits_of(initial_weights(2, 2, runs=3))
     whole = risk_of(circuits, law, prompts=100)[0]
-    monkeypatch.setattr("attnlib.in_context.risk._CHUNK_NUMBERS", 7 * 5 * 6)
+    monkeypatch.setattr("attnlib.in_context.errors._CHUNK_NUMBERS", 7 * 5 * 6)
     torch.testing.assert_close(risk_of(circuits, law, prompts=100)[0], whole)
 
 

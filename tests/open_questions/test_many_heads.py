@@ -18,8 +18,8 @@ from attnbook.open_questions.many_heads.study import (
 )
 from attnbook.single_head.flow import selects_signal
 from attnbook.single_head.long_run import law_at
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent, train_heads
 from tests.worlds import worlds
 

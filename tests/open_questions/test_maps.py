@@ -14,6 +14,7 @@ from attnbook.open_questions.maps import (
     map_error_conditioned,
 )
 from attnlib.randomness import stream
+from attnlib.single_head.errors import FreshScores, clean_error_conditioned, log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.maps import (
     ENTMAX15,
@@ -29,7 +30,6 @@ from attnlib.single_head.maps import (
     windows,
 )
 from attnlib.single_head.model import forward
-from attnlib.single_head.population import FreshScores, clean_error_conditioned, log10_error_of_scores
 from attnlib.single_head.training import train_heads
 
 F64 = torch.float64

@@ -29,8 +29,8 @@ from attnbook.open_questions.margin_and_descent.study import HIGH_NORMS, LOW_NOR
 from attnbook.single_head.long_run import law_at, train
 from attnbook.single_head.margin import tokens_of
 from attnbook.single_head.svm import NotSeparable, hard_margin
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from tests.worlds import tighter, worlds
 
 

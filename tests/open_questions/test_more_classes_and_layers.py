@@ -30,8 +30,8 @@ from attnbook.open_questions.second_solver import ends_on_signal
 from attnbook.single_head.long_run import collected_moves, stacked
 from attnbook.single_head.svm import hard_margin
 from attnlib.randomness import stream
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gram_descent
 from tests.worlds import worlds
 

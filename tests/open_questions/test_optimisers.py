@@ -23,8 +23,8 @@ from attnbook.open_questions.optimisers.signs import (
 from attnbook.open_questions.optimisers.study import compare_rules, milestones
 from attnbook.open_questions.outcomes import matched_step
 from attnbook.single_head.long_run import collected_moves, without_flips
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,
     GRADIENT_DESCENT,

@@ -23,7 +23,7 @@ from attnbook.open_questions.out_of_the_trap.study import (
 from attnbook.open_questions.second_solver import WEIGHTS, flow_speed
 from attnbook.single_head.flow import flow_rates, signal_threshold
 from attnbook.single_head.long_run import law_at
-from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.rules import stochastic
 from attnlib.single_head.training import train_heads
 from tests.worlds import worlds

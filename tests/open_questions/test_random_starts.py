@@ -22,9 +22,9 @@ from attnbook.open_questions.random_starts.heads import (
     train_factors,
 )
 from attnbook.single_head.long_run import orthogonal_sample
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import loss
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent, gram_descent, train_heads
 from tests.worlds import tighter, worlds
 

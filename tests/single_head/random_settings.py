@@ -5,8 +5,8 @@ import torch
 
 from attnbook.single_head.proved import OUTCOMES, proved_outcome
 from attnlib.gaussian import bartlett_rows
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 ERROR = 0.1
 

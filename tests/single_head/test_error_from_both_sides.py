@@ -17,8 +17,8 @@ from attnbook.single_head.error_from_both_sides.study import (
     log10_error_floor,
     weak_signal_distance,
 )
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
 from tests.single_head.test_finite_dimension import PAPER_SIZE, counts, sigma
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from attnbook.single_head.a_public_script.study import script_study
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent
 
 LAW = SignalNoiseLaw(12, 60, 4.0, 0.3)

@@ -7,8 +7,8 @@ import torch
 from attnbook.single_head.long_run import orthogonal_sample
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent
 
 

@@ -17,8 +17,8 @@ from attnbook.single_head.phase_theory import (
     preference_threshold,
 )
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.errors import log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_error_of_scores
 from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gradient_descent
 

@@ -9,14 +9,14 @@ import torch
 
 from attnbook.single_head.error_bound import log10_error_bound
 from attnlib.divergence import TrainingDiverged
-from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import (
+from attnlib.single_head.errors import (
     clean_error_conditioned,
     clean_error_sampled,
     log10_clean_error,
     noisy_error,
     scores_of_fresh_data,
 )
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gradient_descent, gram_descent
 from tests.bad_input import refusing
 
@@ -121,10 +121,10 @@ def test_bound_is_above_the_error_and_minimal_over_equal_cuts():
 
 
 def test_sampling_in_blocks_covers_every_point(monkeypatch):
-    from attnlib.single_head import population
+    from attnlib.single_head import errors
 
     sample, v, p = _trained(20, 200, 3.0, 0.1, 0.2)
-    monkeypatch.setattr(population, "_BLOCK_BYTES", 8 * 2 * v.shape[-1] * 64)
+    monkeypatch.setattr(errors, "_BLOCK_BYTES", 8 * 2 * v.shape[-1] * 64)
     counted = clean_error_sampled(v, p, sample, 1000)
     exact = 10 ** log10_clean_error(v, p, sample)
     assert (counted.value * 1000).item() == pytest.approx(round((counted.value * 1000).item()))

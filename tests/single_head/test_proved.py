@@ -24,8 +24,8 @@ from attnbook.single_head.phase_diagram.proved import all_agree, disagreements, 
 from attnbook.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from attnbook.single_head.variants import StressedLaw
 from attnlib.gaussian import bartlett_rows
+from attnlib.single_head.errors import log10_clean_error, log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error, log10_error_of_scores
 from attnlib.single_head.training import gradient_descent
 from tests.bad_input import refusing
 

@@ -24,8 +24,8 @@ from attnbook.single_head.long_run import (
 from attnbook.single_head.the_trap.claims import CLAIMS
 from attnbook.single_head.the_trap.finite_trap import class_scores, largest_share, trap_record
 from attnbook.single_head.the_trap.study import balanced_sample, first_move
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gradient_descent
 from tests.bad_input import refusing
 

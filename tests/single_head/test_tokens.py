@@ -12,8 +12,8 @@ from attnbook.single_head.flow import flow_path
 from attnbook.single_head.long_run import law_at
 from attnbook.single_head.the_trap import finite_trap
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.errors import clean_error_conditioned, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import clean_error_conditioned, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.training import gram_descent
 from tests.single_head import tokens
 

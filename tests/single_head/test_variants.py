@@ -9,13 +9,13 @@ import torch
 from attnbook.single_head.coordinates import reduce
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnbook.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
-from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import (
+from attnlib.single_head.errors import (
     clean_error_conditioned,
     clean_error_sampled,
     log10_clean_error,
     scores_of_fresh_data,
 )
+from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.training import gradient_descent
 from tests.bad_input import refusing
 

@@ -29,9 +29,9 @@ from attnbook.token_selection.heat_map.study import (
 )
 from attnbook.token_selection.mean_field import mean_field
 from attnbook.token_selection.theory import fresh_attention, n_d_snr_fourth
+from attnlib.token_selection.errors import population_along
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
-from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import train
 from bookkit.claims import Verdict
 from bookkit.sharpness import NoNumber

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from attnlib.randomness import stream
+from attnlib.token_selection.errors import population, population_along
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import TokenLaw
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population, population_along
 from attnlib.token_selection.training import train
 
 LAW = TokenLaw(n=20, d=100, tokens=6, signal_norm=3.0, weak_signal=0.3, noise_std=1.3, label_noise=0.2)

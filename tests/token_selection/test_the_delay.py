@@ -36,10 +36,10 @@ from attnbook.token_selection.the_delay.study import (
 )
 from attnbook.token_selection.theory import laws_of_strength, n_d_snr_fourth
 from attnbook.token_selection.time_laws.study import fit_times
+from attnlib.token_selection.errors import population_along
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import forces
-from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import train
 from bookkit.claims import Verdict
 from bookkit.sharpness import NoNumber

@@ -10,9 +10,9 @@ import pytest
 from attnbook.token_selection.theory import exponents, laws_of_strength
 from attnbook.token_selection.time_laws.claims import CLAIMS
 from attnbook.token_selection.time_laws.study import Setting, clock_study, clock_unit, fit_times, half_times
+from attnlib.token_selection.errors import population_along
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
-from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import train
 
 CLOCK_LAW = TokenLaw(n=10, d=300, tokens=5, signal_norm=40.0, label_noise=0.2)

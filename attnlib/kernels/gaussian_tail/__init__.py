@@ -52,7 +52,7 @@ def log_error(
     makes possible is 0 (-inf). That changes log err by about 1e-12, but where two walls nearly meet it can change it altogether.
     logit and V may be infinite. Entries with a NaN, or with another infinite number, are NaN, and change no other entry.
 
-    Source: `attnlib.single_head.population`.
+    Source: `attnlib.single_head.errors`.
     """
     dtype, shape = value.dtype, value.shape
     logit, value, omega, along, tau = (

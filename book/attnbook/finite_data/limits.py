@@ -79,7 +79,7 @@ def limit_error(tau: float, alpha: float, kappa: float, noise: float, tasks: str
         (1.4875, inf)
     """
     for name, value in (("tau", tau), ("kappa", kappa)):
-        if value != math.inf:
+        if not (isinstance(value, float) and value == math.inf):
             checks.positive_number(name, value)
     checks.positive_number("alpha", alpha)
     if checks.finite_number("noise", noise) < 0:

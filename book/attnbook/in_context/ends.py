@@ -11,8 +11,8 @@ import torch
 
 from attnbook.in_context.reduced import reduced_risk
 from attnlib.in_context.circuits import Circuits, two_number_circuits
+from attnlib.in_context.errors import risk_per_prompt
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History
 
 ACTIVE = 0.05  # a head with |mu| below this is a dummy

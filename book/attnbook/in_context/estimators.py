@@ -12,8 +12,8 @@ $$ \hat y = \sum_i c_i\,y_i, \qquad c_i = c_i(x_1,\dots,x_L,x_q) $$
 
 The second is one step of gradient descent, of size $\eta$ and from 0, on $\tfrac1{2L}\sum_i(y_i-\langle x_i,w\rangle)^2$. What is called
 `..._weights` has a counterpart that returns predictions. Weights do not depend on the labels, so that the mean over $\beta$ and the
-label noise can be taken by hand (`attnlib.in_context.risk.conditional_risk`). Everything is float64, and leading axes of prompts, of heads
-and of steps broadcast. Best steps are in `closed_form` (`gd_optimal_step`, `debiased_gd_optimal_step`, `best_preconditioner`).
+label noise can be taken by hand (`attnlib.in_context.errors.conditional_risk`). Everything is float64, and leading axes of prompts, of
+heads and of steps broadcast. Best steps are in `closed_form` (`gd_optimal_step`, `debiased_gd_optimal_step`, `best_preconditioner`).
 Source: kernel, one step and centred step, ridge from the authors' code; the other formulas and all risks are derived in the theory
 chapter of Part III.
 """

@@ -15,8 +15,8 @@ import math
 import torch
 
 from attnbook.open_questions.maps import log10_map_error_of_scores
+from attnlib.single_head.errors import FreshScores
 from attnlib.single_head.maps import SOFTMAX
-from attnlib.single_head.population import FreshScores
 
 
 def map_rates(state, x, nu, attention_map, attention_rate):

@@ -5,7 +5,7 @@ $(w_u, w_\xi)(P, \omega t)$ are numbers and the output is Gaussian:
 
 $$ \mathrm{err}_k = E_t\,\Phi\!\left(-\frac{w_uV_k + w_\xi c_kt}{|w_\xi|\,\tau_k}\right), $$
 
-with $V_k, c_k, \tau_k, \omega$ as in `single_head.population`. Where $w_\xi = 0$ the point is right, wrong or undecided (half an error)
+with $V_k, c_k, \tau_k, \omega$ as in `attnlib.single_head.errors`. Where $w_\xi = 0$ the point is right, wrong or undecided (half an error)
 by the sign of $w_uV_k$. Maps with exact zeros make the integrand kinked, maps that are not monotone give it several peaks; so nothing is
 assumed of it: its highest points are searched on a grid of t, of the logit and of the difference of the logits, and panels are
 halved until a polynomial follows each. Source: derived.
@@ -19,8 +19,8 @@ import torch
 from attnbook.single_head.long_run import Course, blocks, side_by_side
 from attnlib.quadrature import lobatto
 from attnlib.randomness import stream
+from attnlib.single_head.errors import Estimate, FreshScores, scores_of_fresh_data
 from attnlib.single_head.maps import ENTMAX15, HALF_PLUS, HARDMAX, LINEARISED, SIGMOID, SOFTMAX, SPARSEMAX, softmax
-from attnlib.single_head.population import Estimate, FreshScores, scores_of_fresh_data
 from attnlib.single_head.training import train_heads
 
 NORMALISED = (softmax(0.5), SPARSEMAX, ENTMAX15, SOFTMAX, LINEARISED, softmax(2.0), HARDMAX)  # by slope at zero

@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from attnlib.randomness import stream
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 # --- entries ---------------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from attnbook.single_head.long_run import blocks, class_attention, stacked
-from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.training import train_heads
 
 UNIT = 5.0  # beta d / n of gradient descent

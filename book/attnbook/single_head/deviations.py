@@ -12,8 +12,8 @@ import torch
 
 from attnbook.single_head.error_bound import log10_error_bound
 from attnbook.single_head.mean_field import MeanField, mean_field
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.training import gradient_descent
 
 _KIND = torch.tensor([1.0, -1.0], dtype=torch.float64)  # zeta of clean and of flipped samples

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from attnlib.single_head.population import FreshScores
+from attnlib.single_head.errors import FreshScores
 
 
 def log10_error_bound(s: FreshScores) -> torch.Tensor:

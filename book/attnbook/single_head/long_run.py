@@ -19,8 +19,8 @@ from attnbook.single_head.margin import best_pattern, pattern_costs, selection_m
 from attnbook.single_head.margin import pattern_selection as _selection
 from attnlib import checks
 from attnlib.arrays import Bools, Floats, Ints
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import Sample, SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import Trajectory, gaussian_start, gram_descent
 
 Schedule = Sequence[tuple[float, int]]

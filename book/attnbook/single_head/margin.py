@@ -22,7 +22,7 @@ import torch
 
 from attnbook.single_head.svm import MaxMargin, NotSeparable, hard_margin
 from attnlib.arrays import Bools, Floats, Ints
-from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.errors import log10_clean_error
 
 PATTERNS = tuple("".join(pair) for pair in itertools.product("XSF", repeat=2))
 

@@ -21,7 +21,7 @@ from attnbook.files import write_arrays
 from attnbook.single_head.phase_cells import two_step_cells
 from attnlib import limits
 from attnlib.randomness import stream
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 
 _BLOCK = 1 << 19  # samples x cells of one product: a few arrays of 4 MB at once
 _CHUNK_CELLS = 1024  # cells integrated together

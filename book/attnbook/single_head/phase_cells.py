@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import torch
 
-from attnlib.single_head.population import FreshScores
+from attnlib.single_head.errors import FreshScores
 
 
 def two_step_cells(noise, classes, uniforms, signal_norm, label_noise, step_size, diagonal=None):

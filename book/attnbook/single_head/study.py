@@ -8,7 +8,7 @@ import torch
 from attnbook.single_head.error_bound import log10_error_bound
 from attnbook.single_head.mean_field import mean_field
 from attnlib.single_head.closed_form import evaluate_two_steps
-from attnlib.single_head.population import clean_error_sampled, log10_error_of_scores, scores_of_fresh_data
+from attnlib.single_head.errors import clean_error_sampled, log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.summary import draws_in_chunks, join
 from attnlib.single_head.training import gradient_descent
 from bookkit.rules import NothingToMeasure, agrees, both

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from attnlib import checks
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
 
 
 @checks.checked

@@ -17,7 +17,7 @@ from attnbook.token_selection.theory import n_snr_squared, selection_path
 from attnlib.attention import attention_weights
 from attnlib.in_context.law import RegressionLaw
 from attnlib.single_head import Sample, SignalNoiseLaw, gradient_descent, gram_descent, log10_clean_error
-from attnlib.single_head.population import scores_of_fresh_data
+from attnlib.single_head.errors import scores_of_fresh_data
 from attnlib.token_selection.law import TokenLaw
 
 LAW = SignalNoiseLaw(n=200, d=40_000, signal_norm=30.0, label_noise=0.05)

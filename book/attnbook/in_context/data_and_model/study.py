@@ -12,10 +12,10 @@ import numpy as np
 import torch
 
 from attnlib.in_context.circuits import attention, predict, two_number_circuits
+from attnlib.in_context.errors import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import Prompts, RegressionLaw
 from attnlib.in_context.model import STARTS, initial_weights
-from attnlib.in_context.risk import conditional_risk
 from attnlib.in_context.training import train
 from attnlib.kernels import prompt_stream
 from attnlib.randomness import stream

@@ -32,9 +32,9 @@ from attnbook.in_context.deeper_and_wider.training import DEPTH_NAMES, TASK_NAME
 from attnbook.in_context.estimators import bayes_risk, kernel_weights
 from attnlib.attention import attention_weights
 from attnlib.in_context.circuits import circuits_of
+from attnlib.in_context.errors import conditional_risk
 from attnlib.in_context.law import Prompts, RegressionLaw, toeplitz_covariance
 from attnlib.in_context.model import initial_weights
-from attnlib.in_context.risk import conditional_risk
 
 SCALES = (0.02, 0.05, 0.1, 0.2)
 _STARTS = 20  # of layers that are read without training

@@ -19,10 +19,10 @@ from attnbook.in_context.published import PUBLISHED_STEPS
 from attnbook.in_context.resumable import train_resumable
 from attnbook.in_context.trap_study import stored_table
 from attnlib.in_context.circuits import Circuits, circuits_of, predict
+from attnlib.in_context.errors import risk_of
 from attnlib.in_context.experiment import OPTIMISERS, Experiment
 from attnlib.in_context.law import RegressionLaw
 from attnlib.in_context.model import initial_weights
-from attnlib.in_context.risk import risk_of
 from attnlib.in_context.training import History, train
 
 MATCHED = 150  # step at which signs are compared

@@ -13,9 +13,9 @@ from attnbook.in_context.full_runs import load, load_rates
 from attnbook.in_context.optimum import Optimum, one_head_optimum, pair_optimum, pair_valley
 from attnbook.in_context.reduced import mean_and_error, reduced_risk, reduced_risk_per_batch
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
+from attnlib.in_context.errors import risk_per_prompt
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import RegressionLaw
-from attnlib.in_context.risk import risk_per_prompt
 from attnlib.in_context.training import History, train
 from attnlib.randomness import stream
 

@@ -23,8 +23,8 @@ from attnbook.in_context.closed_form import debiased_gd_optimal_step
 from attnbook.in_context.optimum import one_head_optimum
 from attnbook.in_context.reduced import batch_means
 from attnlib.in_context.circuits import Circuits, predict, two_number_circuits
+from attnlib.in_context.errors import risk_per_prompt
 from attnlib.in_context.law import Prompts, RegressionLaw
-from attnlib.in_context.risk import risk_per_prompt
 
 KINDS = ("symmetric", "antisymmetric", "label row and output")
 _LONGEST = 1000  # steps of descent from a small start; prompts that teach nothing do not leave it

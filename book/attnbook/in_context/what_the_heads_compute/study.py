@@ -31,9 +31,9 @@ from attnbook.in_context.what_the_heads_compute.linear_attention import (
 )
 from attnlib.attention import attention_weights
 from attnlib.in_context.circuits import Circuits
+from attnlib.in_context.errors import conditional_risk
 from attnlib.in_context.experiment import Experiment
 from attnlib.in_context.law import Prompts, RegressionLaw
-from attnlib.in_context.risk import conditional_risk
 from attnlib.in_context.training import train
 from attnlib.randomness import stream
 

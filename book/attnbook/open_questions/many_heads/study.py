@@ -19,9 +19,9 @@ import numpy as np
 from attnbook.open_questions.equal_heads import LONG_CLOCK, heads_fates
 from attnbook.single_head.long_run import course_of_training, law_at
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import Trajectory, train_heads
 
 PAPER_SIZE = SignalNoiseLaw(200, 40_000, 30.0, 0.05)

@@ -29,8 +29,8 @@ from attnbook.open_questions.outcomes import UNIT, rule_fates
 from attnbook.single_head.long_run import class_attention, law_at
 from attnbook.single_head.margin import predicted_thresholds, tokens_of
 from attnlib.randomness import stream
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import GRADIENT_DESCENT
 from attnlib.single_head.training import train_heads
 

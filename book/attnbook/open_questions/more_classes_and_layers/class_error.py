@@ -1,7 +1,7 @@
 r"""Clean error of a K-class head on fresh data: exact between two bounds, sampled inside them.
 
 A fresh point of class k is misread as class c iff $e^{p\cdot\mu_k - p\cdot\xi}\,w\cdot\mu_k + w\cdot\xi < 0$ with $w = v_k - v_c$: the
-two-class event, whose probability $e_{kc}$ is an exact one-dimensional integral (`single_head.population`). Hence
+two-class event, whose probability $e_{kc}$ is an exact one-dimensional integral (`attnlib.single_head.errors`). Hence
 
 $$ \max_c e_{kc} \;\le\; \mathrm{err}_k = P\big(\textstyle\bigcup_c F_{kc}\big) \;\le\; \sum_c e_{kc} , $$
 
@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import torch
 
 from attnlib.randomness import stream
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 
 _GRID = 1001  # points at which the law of p . xi given an error is tabulated
 

@@ -20,7 +20,7 @@ from attnbook.open_questions.more_classes_and_layers.classes import (
 from attnbook.single_head.phase import phase_diagram, phase_plan
 from attnbook.single_head.variants import StressedLaw
 from attnlib.randomness import stream
-from attnlib.single_head.population import log10_clean_error
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.training import gram_descent
 
 CLASSES = (2, 3, 5, 10)

@@ -13,7 +13,7 @@ import torch
 from attnbook.open_questions.noise import NoiseLaw, scores_at_scale_one, scores_from, seen_by_noise, strength_to_norm
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.population import log10_error_of_scores
+from attnlib.single_head.errors import log10_error_of_scores
 
 
 def universality_gaps(entries, dimensions, *, draws=10, points=2000, seed=0):

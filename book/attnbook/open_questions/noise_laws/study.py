@@ -47,8 +47,8 @@ from attnbook.single_head.study import TwoStepStudy, measure_two_steps
 from attnbook.single_head.two_steps.claims import CLAIMS as TWO_STEPS
 from attnlib.randomness import stream
 from attnlib.single_head.closed_form import two_steps
+from attnlib.single_head.errors import log10_clean_error, noisy_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error, noisy_error
 from bookkit.claims import Verdict
 
 LAWS = {

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 
 from attnlib.randomness import stream
-from attnlib.single_head.population import FreshScores, log10_error_of_scores
+from attnlib.single_head.errors import FreshScores, log10_error_of_scores
 from attnlib.single_head.rules import BLOCK_NORMALISED
 from attnlib.single_head.training import train_heads
 

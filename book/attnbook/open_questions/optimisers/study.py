@@ -16,8 +16,8 @@ import torch
 from attnbook.open_questions.optimisers.signs import dense_copy, exponent, off_the_signals, predicted_sign_descent
 from attnbook.open_questions.outcomes import matched_step
 from attnbook.single_head.long_run import class_attention, law_at, log_steps
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.rules import (
     BLOCK_NORMALISED,
     GRADIENT_DESCENT,

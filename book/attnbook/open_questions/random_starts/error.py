@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from attnlib.randomness import stream
-from attnlib.single_head.population import Estimate
+from attnlib.single_head.errors import Estimate
 
 _LOG10 = math.log(10.0)
 _FREEDOM = 5.0  # of the Student densities: tails heavier than the integrand's

@@ -21,8 +21,8 @@ from attnbook.open_questions.random_starts.heads import (
 )
 from attnbook.single_head.flow import own_thresholds
 from attnbook.single_head.long_run import law_at, log_steps
+from attnlib.single_head.errors import log10_clean_error
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import log10_clean_error
 from attnlib.single_head.training import gram_descent
 
 GROWTH_BINS = (0.35, 0.5, 0.7, 0.85, 0.95, 1.05, 1.15, 1.35, 1.7, 2.3, 3.5)  # of x / x*

@@ -15,7 +15,7 @@ weight on $Y_u$ is $w = \sigma((a-c)\,p\cdot\mu_k - (e-b)\,\omega t)$ and the ou
 
 $$ \mathrm{err}_k = E_t\,\Phi\!\left(-\frac1{\tau}\left[\frac{wa + (1-w)c}{wb + (1-w)e}\,V_k + c_kt\right]\right), $$
 
-$V_k, c_k, \tau$ as for the single head (`single_head.population`). Where the noise phase is complete (w = 0) and v is the maximum-margin
+$V_k, c_k, \tau$ as for the single head (`single_head.errors`). Where the noise phase is complete (w = 0) and v is the maximum-margin
 vector of the tokens $Y_\xi$, orthogonal noise gives the limit `noise_phase_error`. Source: derived here.
 """
 
@@ -26,8 +26,8 @@ from types import SimpleNamespace
 import torch
 
 from attnlib.randomness import stream
+from attnlib.single_head.errors import Estimate, scores_of_fresh_data
 from attnlib.single_head.model import gradients, pulls
-from attnlib.single_head.population import Estimate, scores_of_fresh_data
 
 _REACH, _POINTS = 60.0, 6001  # standard deviations and points of the trapezoid rule: errors down to 10^-700
 

@@ -17,8 +17,8 @@ from attnbook.open_questions.second_layer.layers import (
 )
 from attnbook.single_head.long_run import collected_moves, orthogonal_sample
 from attnbook.single_head.svm import hard_margin
+from attnlib.single_head.errors import scores_of_fresh_data
 from attnlib.single_head.law import SignalNoiseLaw
-from attnlib.single_head.population import scores_of_fresh_data
 from attnlib.single_head.training import gaussian_start
 
 NSNR2 = (1.0, 2.0, 4.5)

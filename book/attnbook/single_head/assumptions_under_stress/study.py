@@ -8,7 +8,7 @@ import torch
 
 from attnbook.single_head.variants import StressedLaw, mean_field_step, same_noise_pull, stretched
 from attnlib.single_head.closed_form import two_steps
-from attnlib.single_head.population import (
+from attnlib.single_head.errors import (
     clean_error_conditioned,
     clean_error_sampled,
     log10_clean_error,

@@ -25,7 +25,7 @@ from attnbook.single_head.margin import (
     tokens_of,
 )
 from attnbook.single_head.svm import hard_margin
-from attnlib.single_head.population import scores_of_fresh_data
+from attnlib.single_head.errors import scores_of_fresh_data
 
 RATIOS = (0.5, 1.0, 3.0, 10.0, 100.0)  # |p| / |p_mm| at which the candidate's error is measured
 

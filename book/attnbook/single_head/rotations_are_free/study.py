@@ -9,8 +9,8 @@ import torch
 
 from attnbook.single_head.coordinates import reduce, rotate
 from attnlib.randomness import stream
+from attnlib.single_head.errors import clean_error_sampled, log10_clean_error
 from attnlib.single_head.model import forward, gradients
-from attnlib.single_head.population import clean_error_sampled, log10_clean_error
 from attnlib.single_head.summary import summarise
 from attnlib.single_head.training import gradient_descent
 

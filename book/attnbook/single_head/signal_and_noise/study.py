@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from attnlib.single_head.population import clean_error_sampled
+from attnlib.single_head.errors import clean_error_sampled
 from attnlib.single_head.training import gradient_descent
 
 

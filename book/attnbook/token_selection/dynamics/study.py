@@ -26,9 +26,9 @@ import numpy as np
 import torch
 
 from attnbook.draws import mean
+from attnlib.token_selection.errors import population_along
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Sample, Start
-from attnlib.token_selection.population import population_along
 from attnlib.token_selection.training import Recursion, train
 
 SITUATIONS = {"large noise": (4500, 5.0), "large signal": (1000, 100.0)}  # d, |mu|; the balanced one is the page's own

@@ -18,10 +18,10 @@ import torch
 
 from attnbook.token_selection.theory import existence_window
 from attnlib.randomness import stream
+from attnlib.token_selection.errors import population, population_along
 from attnlib.token_selection.gram import Gram, draw_gram
 from attnlib.token_selection.law import Start
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population, population_along
 from attnlib.token_selection.training import Recursion
 
 AUTHORS_STRENGTHS = (0.001, 0.06, 1.0)

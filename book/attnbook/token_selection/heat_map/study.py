@@ -22,9 +22,9 @@ from attnbook.token_selection.mean_field import CLEAN, FLIPPED, mean_field
 from attnbook.token_selection.theory import fresh_attention
 from attnlib.extras import progress_bar
 from attnlib.randomness import stream
+from attnlib.token_selection.errors import population
 from attnlib.token_selection.gram import draw_gram, join
 from attnlib.token_selection.law import Start, TokenLaw
-from attnlib.token_selection.population import population
 from attnlib.token_selection.training import train
 from bookkit.parser import answered
 

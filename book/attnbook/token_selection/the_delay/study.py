@@ -34,9 +34,9 @@ from attnbook.token_selection.theory import (
     uniform_attention_accuracy,
 )
 from attnlib.randomness import stream
+from attnlib.token_selection.errors import population
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population
 
 STRENGTHS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # 1 / (n SNR^2) of the delay
 SHARP = (2.0, 4.0, 8.0)  # 1 / (n SNR^2) between which slopes are taken

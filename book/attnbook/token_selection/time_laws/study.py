@@ -18,10 +18,10 @@ import torch
 from attnbook.token_selection.horizon import fittable, train_flow
 from attnbook.token_selection.theory import exponents, first_half_time, laws_of_strength, not_overfitting_clock
 from attnlib.randomness import stream
+from attnlib.token_selection.errors import population
 from attnlib.token_selection.gram import draw_gram
 from attnlib.token_selection.law import Start, TokenLaw
 from attnlib.token_selection.model import outputs
-from attnlib.token_selection.population import population
 from attnlib.token_selection.training import Recursion
 
 BESIDE = ("prompt_scale", "head_scale")  # axes along which the unit of time is not the theorem's alone
