@@ -52,10 +52,15 @@ def test_a_figure_says_whether_it_has_panels(tmp_path: Path, panels: int) -> Non
 
 
 def test_place_is_kept_later_pictures_wait_and_panels_scroll() -> None:
-    pictures = {"a.png": Picture("a.webp", 1200, 500, panels=True), "b.png": Picture("b.webp", 30, 90)}
+    pictures = {
+        "a.png": Picture("a.webp", 1200, 500, panels=True),
+        "b.png": Picture("b.webp", 30, 90),
+        "c.png": Picture("c.webp", 800, 300),
+    }
     page = (
         '<img src="../_static/logo.png"><img alt="a &gt; b" src="../_images/a.png" style="width: 480px; height: 7px;" />'
         '<a href="../_images/a.png"><img alt="" src="../_images/b.png" /></a><img src="_images/a.png" width="720">'
+        '<img src="_images/a.png" width="600"><img src="_images/c.png">'
     )
     assert place_pictures(page, pictures) == (
         '<img src="../_static/logo.png" loading="lazy">'
@@ -63,6 +68,8 @@ def test_place_is_kept_later_pictures_wait_and_panels_scroll() -> None:
         ' fetchpriority="high">'
         '<a href="../_images/a.webp"><img alt="" src="../_images/b.webp" width="30" height="90" loading="lazy"></a>'
         '<span class="wide-picture"><img src="_images/a.webp" width="720" height="300" loading="lazy"></span>'
+        '<img src="_images/a.webp" width="600" height="250" loading="lazy">'
+        '<span class="wide-picture"><img src="_images/c.webp" width="800" height="300" loading="lazy"></span>'
     ).replace("a.png", "a.webp")
 
 

@@ -1,7 +1,7 @@
 """Light pages: pictures as lossless WebP that are fetched when they come near, and no script that no page uses.
 
-A page says how large its pictures are, so it keeps their places free. A figure of several panels scrolls in itself on a phone. The
-theme's icons (1.5 MB of script) are masks in icons.css: `book/templates` leaves them out.
+A page says how large its pictures are, so it keeps their places free. A figure of several panels, or one that is twice as wide
+as high, scrolls in itself on a phone. The theme's icons (1.5 MB of script) are masks in icons.css: `book/templates` leaves them out.
 """
 
 import hashlib
@@ -64,10 +64,11 @@ def place_pictures(page: str, pictures: dict[str, Picture]) -> str:
         picture, seen = pictures[source[1]], seen + 1
         stated = re.search(r'\bwidth(?:="|:\s*)([\d.]+)', tag)
         width = round(float(stated[1])) if stated else picture.width
-        added = f' width="{width}" height="{round(width * picture.height / picture.width)}"'
+        height = round(width * picture.height / picture.width)
+        added = f' width="{width}" height="{height}"'
         near = seen == 1 and match.start() - page.find("<article") < NEAR_THE_TOP
         tag = _with(tag, added + (' fetchpriority="high"' if near else ' loading="lazy"'))
-        wide = picture.panels and width >= 640 and "small-picture" not in tag
+        wide = width >= 640 and (picture.panels or width >= 2 * height) and "small-picture" not in tag
         return f'<span class="wide-picture">{tag}</span>' if wide else tag
 
     page = re.sub(r"<img\b[^>]*>", placed, page)
