@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from bookkit.claims import Check, Claim, ClaimSet, Source
-from bookkit.code import Code, code_of
+from bookkit.code import JUDGING, Code, code_of
 from bookkit.ledger.records import read_ledger
 from bookkit.map.links import Links, links_of
 from bookkit.pages.catalogue import UserError
@@ -91,9 +91,26 @@ def test_no_module_leads_back_to_itself(package: str) -> None:
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
 
 
+@pytest.mark.parametrize("name", JUDGING)
+def test_a_kept_verdict_is_named_by_the_rules_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A rule that changes is no kept page's rule: `make book` runs the pages again, and shows no verdict of the old one."""
+    before = code_of(ROOT).hash()
+    shutil.copytree(ROOT / "book" / "bookkit", tmp_path / "bookkit")
+    monkeypatch.setattr("bookkit.code._OWN", tmp_path)
+    assert code_of(ROOT).hash() == before
+    with (tmp_path / "bookkit" / "toc.py").open("a", encoding="utf-8") as press:
+        press.write("# the press\n")
+    assert code_of(ROOT).hash() == before
+    with (tmp_path / "bookkit" / f"{name}.py").open("a", encoding="utf-8") as file:
+        file.write("LEVEL = 0.5\n")
+    assert code_of(ROOT).hash() != before
+
+
 def test_a_kept_number_is_named_by_the_mathematics_wherever_it_lies(tmp_path: Path) -> None:
     code = code_of(ROOT)
-    assert code.names == ("attnlib", "attnbook")  # not by the press
+    assert code.names == ("attnlib", "attnbook")
     copies = Code(tuple(Path(shutil.copytree(folder, tmp_path / folder.name)) for folder in code.folders))
     hashes = [code.hash()]
     for name in ("attnlib/single_head/law.py", "attnbook/single_head/study.py"):

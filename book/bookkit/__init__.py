@@ -1,6 +1,6 @@
 """How pages become a book: running them, keeping their results, rendering the HTML.
 
-Nothing here imports torch: the numerics run in the kernels of the pages, not in the builder.
+What builds the book imports no torch: the numerics run in the kernels of the pages. The rules, which judges need, do.
 """
 
 DISTRIBUTION = "attnlib"  # brings this package; names the media types of what pages leave for programs

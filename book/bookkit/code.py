@@ -1,7 +1,7 @@
 """The code that a book's numbers come from: packages that its pages import, and whose text is part of every kept result's name.
 
 A book names them in its pyproject.toml (`settings`): `packages = ["attnlib", "book/attnbook"]`, folders from its root.
-`bookkit` itself is not among them: it runs, compares and prints pages, and no number depends on it. So an edit here reruns nothing.
+Of `bookkit` only what makes a verdict counts (`JUDGING`). The rest runs, compares and prints pages: an edit there reruns nothing.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from bookkit.pages.catalogue import UserError
 from bookkit.settings import settings
 
 _OWN = Path(__file__).resolve().parents[1]  # from here `bookkit` is imported
+JUDGING = ("claims", "rules", "sharpness", "widths", "worlds")  # modules of `bookkit`
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,9 @@ class Code:
     def hash(self) -> str:
         """SHA-256 over names and bytes of all files: no time of a file counts, which a disk may keep to two seconds."""
         hashes = "".join(f"{folder.name}\0{tree_hash(folder)}" for folder in self.folders)
+        hashes += "".join(
+            hashlib.sha256((_OWN / "bookkit" / f"{name}.py").read_bytes()).hexdigest() for name in JUDGING
+        )
         return hashlib.sha256(hashes.encode()).hexdigest()
 
 

@@ -1,6 +1,6 @@
 """What a claim says of the theory: the boxes that it checks, and what it uses. Read off the text of the judge's module.
 
-    @CLAIMS.claim("C8", wrong=1.1, box="claim-theory-c8 prop-mean-field", uses="C6 C7")
+    @CLAIMS.claim("C8", wrong=1.1, box="claim-theory-c8 prop-mean-field", uses="C7 claim-theory-c5")
 
 Importing the judges would import all that they need; a build of the book needs none of it.
 """
