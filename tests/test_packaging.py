@@ -190,7 +190,9 @@ ROOMS_OF = {
     "bookkit.sphinx bookkit.book bookkit.replication",
     ("rerun",): "bookkit.cli bookkit.pages bookkit.formulas",
     ("figures",): "bookkit.figures",
-    ("margin",): "attnlib.nutshell",  # a file that runs alone, with numpy and scipy
+    # A file that runs alone, with numpy and scipy; and studies that only their own page reads.
+    ("margin",): "attnlib.nutshell attnbook.single_head.max_margin attnbook.single_head.where_attention_begins "
+    "attnbook.single_head.phase_diagram attnbook.open_questions.out_of_the_trap attnbook.open_questions.margin_and_descent",
     ("sweep",): "bookkit.sweeps",
 }
 ROOMS = {room: extras for extras, rooms in ROOMS_OF.items() for room in rooms.split()}

@@ -3,6 +3,7 @@
 import json
 from copy import deepcopy
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -219,3 +220,8 @@ def test_the_samples_are_those_of_the_trial():
         for one in json.loads((STORED.parent / "cifar10_lite0.json").read_text())["cells"]
     }
     assert {cell["seed"]: cell["rows_sha256"] for cell in cells} == {seed: drawn[seed] for seed in table.seeds(200)}
+
+
+def test_the_page_says_what_the_tables_say():
+    page = Path(__file__).parents[2] / "notebooks" / "token_selection" / "09_a_fair_trial.md"
+    assert end_to_end.as_sentence() in page.read_text(encoding="utf-8")
