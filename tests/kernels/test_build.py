@@ -124,6 +124,33 @@ def test_without_numba_the_readable_form_runs_and_the_other_says_why_not(before:
     assert f"compiled loops need numba: {says}" in no_module
 
 
+HIDDEN = """
+import sys
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        readable = "kernels heads token_selection in_context gaussian_tail batches dispatch prompt_stream reference".split()
+        if name.startswith("attnlib.kernels") and name.rpartition(".")[2] not in readable:
+            raise ImportError(name)
+sys.meta_path.insert(0, Hide())
+import attnlib
+from attnlib.in_context import train as train_heads_in_context
+from attnlib.token_selection import train as train_tokens
+law = attnlib.SignalNoiseLaw(n=6, d=90, signal_norm=5.0)
+print(attnlib.summarise(law, 0.1, draws=2).log10_clean_error.isfinite().all().item())
+print(attnlib.train_heads(law.draw(0), 0.1, 3, heads=2).loss.shape)
+print(train_tokens(attnlib.draw_gram(attnlib.TokenLaw(n=4, d=50, tokens=4, signal_norm=5.0, label_noise=0.5), 0), 0.1, 3).loss.shape)
+print(train_heads_in_context(attnlib.Experiment(d=2, steps=5, records=3, runs=1, batch=4)).loss.shape)
+print(sorted({line.partition(" on")[0].partition(": ")[2] for line in attnlib.ran()}))
+"""
+
+
+def test_everything_runs_when_the_fast_forms_are_hidden() -> None:
+    """Neither numba nor a module of machine code is needed: the readable loops do it."""
+    found = answer(python(ABSENT + HIDDEN)).splitlines()
+    assert found[:4] == ["True", "torch.Size([4, 1])", "torch.Size([4, 1])", "torch.Size([1, 3])"]
+    assert found[4] == "['reference, float32', 'reference, float64']"
+
+
 def _cut(content: bytes, place: int) -> bytes:
     return content[:place]
 
@@ -180,7 +207,10 @@ print(dispatch.has_numba(), "numba" in sys.modules, "triton" in sys.modules)
 
 ROOT = Path(__file__).parents[2]
 SOURCES = {
-    **{str(path.parent.relative_to(ROOT)): path.read_text() for path in sorted(ROOT.glob("*/**/_loops.py"))},
+    **{
+        str(path.parent.relative_to(ROOT)): path.read_text()
+        for path in sorted([*ROOT.glob("attnlib/**/_loops.py"), *ROOT.glob("book/**/*_loops.py")])
+    },
     "in_context": in_context_source(3),
 }
 PAIRS = [(source, module) for source, text in SOURCES.items() for module in _reads.reads(text)]

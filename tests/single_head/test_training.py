@@ -7,7 +7,7 @@ import torch
 from attnlib.single_head.closed_form import two_steps
 from attnlib.single_head.law import SignalNoiseLaw
 from attnlib.single_head.model import forward, gradients, loss
-from attnlib.single_head.training import gaussian_start, gradient_descent
+from attnlib.single_head.training import gaussian_start, gradient_descent, gram_descent
 from tests.bad_input import refusing
 
 LAW = SignalNoiseLaw(n=11, d=60, signal_norm=4.0, label_noise=0.3, tokens=3)
@@ -64,6 +64,15 @@ def test_closed_forms_equal_two_steps_of_the_trainer():
         for trained, formula in ((path.v[1], closed.v1), (path.v[2], closed.v2), (path.p[2], closed.p2)):
             torch.testing.assert_close(trained, formula, rtol=0, atol=1e-12 * formula.abs().max().item())
         torch.testing.assert_close(path.margins[1], closed.margins1, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("descend", [gradient_descent, gram_descent])
+def test_training_begins_at_its_start(descend):
+    sample = SignalNoiseLaw(n=6, d=50, signal_norm=3.0).draw(seed=0, runs=2, start_vectors=2)
+    v, p = gaussian_start(sample, std=0.3)
+    path = descend(sample, 0.1, 1, start=(v, p))
+    torch.testing.assert_close(path.v[0], v)
+    torch.testing.assert_close(path.p[0], p)
 
 
 def test_coefficients_rebuild_the_vectors():
