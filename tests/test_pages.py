@@ -70,7 +70,7 @@ LONGER = {  # two pages in one
     "in_context/07_deeper_and_wider": {"words": 2500},
     "single_head/04_max_margin": {"words": 2500},
     "single_head/14_the_trap": {"words": 2500},
-    "token_selection/09_a_fair_trial": {"words": 2450},
+    "token_selection/09_a_fair_trial": {"words": 2500},
 }
 
 
