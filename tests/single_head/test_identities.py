@@ -58,10 +58,10 @@ def test_one_step_has_the_error_and_the_fit_of_its_proposition():
     assert torch.equal(fitted, margins > 0)
     assert not fitted.all()
 
-    rng, n, d, kappa, u = np.random.default_rng(4), 20, 30_000, 0.5, 8.0
+    rng, n, d, kappa, u = np.random.default_rng(4), 20, 2_500, 0.5, 8.0
     b = 2 * math.sqrt(u / d) + 2 * (u + 1) / d
     assert b + math.sqrt((1 + b) * 2 * n * u / d) < 1 - kappa
-    eta = rng.standard_normal((5, n, d))
+    eta = rng.standard_normal((100, n, d))
     eps = np.einsum("rid,rd->ri", eta, eta.sum(1)) / d - 1
     assert (
         eps - kappa > -1

@@ -53,6 +53,28 @@ def test_along_flows_the_value_rises_and_the_bounds_hold(seed):
     assert excursions or seed
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_two_classes_err_as_little_as_the_corollary_says(seed):
+    """S and omega of two flows with one r, for d = n: their weights are the fractions of the four kinds of samples."""
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        r, tau = 10 ** rng.uniform(-1, 1.5), np.geomspace(0.1, 1e6, 60)
+        x, nu = rng.uniform(0.1, 1, 2), rng.uniform(0, 2 / 3, 2)
+        flows = [flow_path(x[k], nu[k] / (1 + nu[k]), tau, attention_rate=r).states.T for k in (0, 1)]
+        weights = np.array([x, nu * x]) / (x * (1 + nu)).sum()  # clean, flipped; by class
+        v, p = (
+            sum(w * flow[row + i] ** 2 for w_k, flow in zip(weights.T, flows, strict=True) for i, w in enumerate(w_k))
+            ** 0.5
+            for row in (1, 4)
+        )
+        M = 4 * np.log1p(tau / 2)
+        assert (p <= np.log1p(r * (0.5 + max(x)) * M**2)).all()
+        assert (p > np.log1p(r * (0.5 + max(x)) * M**2) / 100).any()
+        for k, flow in enumerate(flows):
+            low = flow[0] / (M * (1 + r * x[k] * (0.5 + nu[k] * (0.5 + x[k])) * M**2))
+            assert (np.exp(flow[3]) * flow[0] / v >= low).all()
+
+
 def states_without_slope(rng, size):
     """Random states with V' = 0, which fixes nu: the letters of the proof, by name."""
     x, V, W = rng.uniform(0, 1, size), np.exp(rng.uniform(-7, 3, size)), np.exp(rng.uniform(-3, 3, size))
