@@ -109,7 +109,7 @@ def train_deep(
     Returns the arrays of `Trained` by their names, and `stack`, the weights at the end, float64. Raises TrainingDiverged (which names
     step and run) when a loss is not finite, ValueError for an experiment that needs more memory or time than there is.
     """
-    e.require_room(torch.device("cpu"))
+    e.require_room()
     law = e.law if law is None else law
     stack = starting_stack(e, mask).to(_DTYPES[dtype])
     weights = tuple(tensor.clone().requires_grad_() for tensor in stack.trained)
