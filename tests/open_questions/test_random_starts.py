@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 from types import SimpleNamespace as Study
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch.autograd.functional import hessian, jacobian
 
+from attnbook.open_questions.random_starts import study
 from attnbook.open_questions.random_starts.claims import CLAIMS
 from attnbook.open_questions.random_starts.error import _Problem, log10_head_error
 from attnbook.open_questions.random_starts.heads import (
@@ -433,3 +435,14 @@ HALF, WHOLE = (-1.0, 1.0, 0.5), (-1.0, 1.0, 0.9)  # of `factors`
 )  # fmt: skip
 def test_claims_and_controls_each_hold_in_their_own_world(id, own, others):
     assert (tighter if id == "Q94b" else worlds)(CLAIMS[id], own, *others) == []
+
+
+def test_a_class_is_above_its_own_threshold_where_flow_says_so():
+    """x* by the flipped fraction of each class: 1 without flips, 1.208 at a tenth; and growth is binned by x / x*."""
+    course = SimpleNamespace(clean=np.array([[20.0, 18.0]]), flipped=np.array([[0.0, 0.1]]))
+    np.testing.assert_allclose(study.thresholds(course), [[1.0, 1.208]], rtol=3e-3)
+    course.x, course.attention = np.array([[1.05, 3.0]]), np.array([[[[0.1, 0.9], [0.2, 0.3]]]])
+    divided = study._divided_heads(course)
+    assert divided.apart.tolist() == [[True, False]]
+    assert divided.near.tolist() == [[True, False]]
+    assert divided.far.tolist() == [[False, True]]

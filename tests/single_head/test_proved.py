@@ -69,7 +69,7 @@ def drawn(n, d, snr, eta, multiple, rng, classes=None, uniforms=None):
 @pytest.fixture(scope="module")
 def plain():
     """`_loops` without numba, as plain Python."""
-    spec = importlib.util.spec_from_file_location("plain_loops", Path(proved.__file__).with_name("_loops.py"))
+    spec = importlib.util.spec_from_file_location("plain_loops", Path(proved.__file__).with_name("proved_loops.py"))
     module = importlib.util.module_from_spec(spec)
     with mock.patch.dict(sys.modules, {"numba": None}):
         spec.loader.exec_module(module)
