@@ -1,5 +1,7 @@
 """What a reader downloads is small, and what he sees is what was there before: the same pixels, and their places."""
 
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -41,6 +43,18 @@ def test_same_pixels_in_fewer_bytes_also_from_the_cache(tmp_path: Path, alpha: i
     draw(tmp_path / "one.png", 301, 170, alpha)
     as_webp(cache, tmp_path / "one.png")
     assert (tmp_path / "one.webp").read_bytes() == kept.read_bytes()
+
+
+def test_equal_pictures_of_one_book_are_made_beside_each_other(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(40)]
+    for path in paths:
+        draw(path, 301, 170)
+    (tmp_path / "cache").mkdir()
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(partial(as_webp, tmp_path / "cache"), paths))
+    assert [one.name for one in made] == [f"{number}.webp" for number in range(40)]
+    assert len({path.with_suffix(".webp").read_bytes() for path in paths}) == 1
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".webp"]
 
 
 @pytest.mark.parametrize("panels", [1, 2])

@@ -5,6 +5,7 @@ as high, scrolls in itself on a phone. The theme's icons (1.5 MB of script) are 
 """
 
 import hashlib
+import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +43,8 @@ def as_webp(cache: Path, path: Path) -> Picture:
         found = drawn.read(image) or {}
         made = Picture(f"{path.stem}.webp", *image.size, sum(name.startswith("panel ") for name in found) > 1)
         if not kept.is_file():
-            half = kept.with_suffix(".half")
+            # Two pictures of a book may be one, and two builds may meet here: each writes a file of its own.
+            half = kept.with_name(f"{kept.stem}-{os.getpid()}-{path.stem}.half")
             opaque = image.mode == "RGBA" and image.getextrema()[3] == (255, 255)
             pixels = image.convert("RGB") if opaque else image
             pixels.save(half, "WEBP", lossless=True, exact=True, quality=75, method=1)
