@@ -159,7 +159,7 @@ FOUND_FIRST = {
     "install": "book/running",
     "max margin": "single_head/04_max_margin",
     "signal-to-noise ratio": "single_head/01_signal_and_noise",
-    "gradient descent": "open_questions/02_optimisers",
+    "gradient descent": "single_head/14_the_trap",
     "colab": "book/running",
     "softmax": "open_questions/03_attention_maps",
     "benign overfitting": "papers/",
