@@ -48,6 +48,20 @@ def test_fifty_steps_are_those_of_the_reference(size: dict, optimiser: str) -> N
     assert abs(exact[0] - begin).max() > 1e-3  # far more than what the comparison forgives
 
 
+def test_the_reference_is_the_same_whatever_number_of_steps_has_its_prompts_made_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Adam counts its steps from the first one of all, not from the first of a piece."""
+    chosen = setting(heads=2, d=2, length=3, batch=8, streams=[4, 9], optimiser="Adam", first_step=3)
+    states = []
+    for at_once in (reference._NORMALS_AT_ONCE, 7 * 2 * 8 * prompt_stream.normals_per_prompt(2, 3)):
+        monkeypatch.setattr(reference, "_NORMALS_AT_ONCE", at_once)
+        state = start(2, 2, 2)
+        states.append((*state, torch.as_tensor(advance(*state, **chosen, implementation="reference"))))
+    for one, other in zip(*states, strict=True):
+        torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other), rtol=1e-12, atol=1e-14)
+
+
 def test_one_token_is_attended_to_whatever_its_score() -> None:
     """W_Q and W_K have no gradient then, only its rounding, which Adam makes into steps: they are not compared."""
     chosen = setting(length=1, batch=37, streams=[5, 8])
