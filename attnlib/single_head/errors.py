@@ -237,10 +237,11 @@ def clean_error_conditioned(v: torch.Tensor, p: torch.Tensor, sample: Sample, co
     drawn = np.stack([stream(sample.seed, "test", run).standard_normal((count, sample.law.tokens - 1)) for run in runs])
     fresh = torch.as_tensor(drawn, dtype=v.dtype, device=v.device)  # (R, count, T-1)
     logits = s.omega[:, :1, None] * fresh  # (R, count, T-1)
-    # Softmax weights up to a common factor, which cancels in the quotient below; scaled so that nothing overflows.
-    shift = torch.maximum(logits.amax(-1, keepdim=True), s.logit.amax(-1)[:, None, None])
-    weight = torch.exp(logits - shift)
-    signal = torch.exp(s.logit[:, None, :] - shift) * s.value[:, None, :]
+    # Softmax weights of the noise up to a factor, which cancels in the quotient below; the largest is 1, so that none of a class is
+    # lost beside a signal of the other, and a signal may be infinite.
+    largest = logits.amax(-1, keepdim=True)
+    weight = torch.exp(logits - largest)
+    signal = s.value.sign()[:, None] * torch.exp((s.logit + s.value.abs().log())[:, None] - largest)
     # Mean and deviation of f given the attention; its tail is the error.
     drift = s.along[:, None, :] * (weight * fresh).sum(-1, keepdim=True)
     spread = s.tau[:, None, :] * weight.norm(dim=-1, keepdim=True)

@@ -93,6 +93,17 @@ def test_more_tokens_are_sampled_two_ways_that_agree():
         log10_clean_error(v, p, sample)
 
 
+@pytest.mark.parametrize("score", [0.0, 740.0, 1e4, -1e4])
+def test_a_class_is_not_lost_beside_a_high_score_of_the_other(score):
+    sample = SignalNoiseLaw(20, 400, 10.0).draw(seed=0, runs=8)
+    first, second = sample.signals.unbind(1)
+    p = score * first / 100 + sample.tokens[:, 0, 1] / 400  # the score of mu_1 is `score`, that of mu_2 is 0
+    v = first - second + 4 * sample.tokens[:, 1, 1]
+    conditioned = clean_error_conditioned(v, p, sample, 20_000)
+    z = (conditioned.value - 10 ** log10_clean_error(v, p, sample)) / conditioned.standard_error
+    assert z.abs().max() < 4.5
+
+
 def test_error_on_flipped_labels():
     sample, v, p = _trained(40, 2000, 6.0, 0.2, 0.1, runs=6)
     clean = 10 ** log10_clean_error(v, p, sample)
