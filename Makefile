@@ -34,14 +34,14 @@ help:  ## list the commands
 ready: $(READY)  ## make the environment only: enough to rerun a page
 
 book: $(READY)  ## run every page on this machine, then render the HTML (PIN=COMMIT: pages in Colab install that one)
-	$(RUN) -m bookkit.book --jobs $(JOBS) $(if $(PIN),--pin $(PIN))
+	$(RUN) -m attnlib book --jobs $(JOBS) $(if $(PIN),--pin $(PIN))
 	$(if $(PIN),$(RUN) -m pip wheel --quiet --no-deps --wheel-dir _build/notebooks/wheel/$(PIN) .)
 
 html: $(READY)  ## render the HTML from the stored outputs; nothing is run
-	$(RUN) -m bookkit.book --stored
+	$(RUN) -m attnlib html
 
 student: $(READY)  ## render the edition without solutions, with notebooks that check answers
-	$(RUN) -m bookkit.book --stored --edition student
+	$(RUN) -m attnlib html --edition student
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks

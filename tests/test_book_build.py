@@ -163,7 +163,7 @@ def test_a_fresh_build_leaves_the_book_that_is_there_while_the_pages_run_and_whe
 
     monkeypatch.setattr(book, "execute_pages", execute_pages)
     assert build(root) == 1
-    failed = "error: pages failed, the HTML was not touched:\nnotebooks/part/01_page.md: code cell 2 failed"
+    failed = "bookkit: error: pages failed, the HTML was not touched:\nnotebooks/part/01_page.md: code cell 2 failed"
     assert capfd.readouterr().err == f"{failed}\n{there}\n"
     assert "number 43" in page_html(root)
     assert build(root) == 0
@@ -206,7 +206,7 @@ def test_every_warning_of_sphinx_fails_is_told_and_the_last_html_stays(
     (root / "book" / "preface.md").unlink()
     assert build(root, "--stored") == 1
     told = capfd.readouterr().err.splitlines()
-    assert told[0].startswith("error: rendering failed")
+    assert told[0].startswith("bookkit: error: rendering failed")
     assert told[1].startswith("Sphinx is unable to load the master document (book/preface")
     assert len(told) == 2
     assert content(root / "_build" / "html") == good
@@ -250,7 +250,7 @@ def test_a_page_that_changed_after_it_was_run_is_refused_and_the_last_book_stays
     stored.write_text(stored.read_text().replace(old, new))
     capfd.readouterr()
     assert build(root, "--stored") == 1
-    assert capfd.readouterr().err == f"error: {said}: `python -m attnlib notebooks part/01_page`\n"
+    assert capfd.readouterr().err == f"bookkit: error: {said}: `python -m attnlib notebooks part/01_page`\n"
     assert content(root / "_build" / "html") == good
 
 
@@ -260,7 +260,7 @@ def test_a_book_with_an_edited_tolerance_is_not_built(root: Path, capfd: pytest.
     write(root / "notebooks" / "part" / "01_page.tolerances.json", kept.replace("1e-09", "1e-04"))
     assert build(root, "--stored") == 1
     assert capfd.readouterr().err.startswith(
-        "error: 01_page.tolerances.json was edited: `python -m attnlib stability part/01_page"
+        "bookkit: error: 01_page.tolerances.json was edited: `python -m attnlib stability part/01_page"
     )
     assert not (root / "_build" / "html").exists()
 

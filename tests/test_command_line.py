@@ -1,5 +1,6 @@
 """The command itself, whatever it is asked: its version, misspelt words, names of pages, a reader that closes the pipe, Windows."""
 
+import ast
 import errno
 import importlib.metadata
 import socket
@@ -11,7 +12,10 @@ import nbformat
 import pytest
 
 from bookkit import cli
+from bookkit.book import BuildError
 from bookkit.pages.catalogue import UserError
+from bookkit.pages.execution import PagesFailed
+from bookkit.pages.rerun import RunError
 from tests.refusals import refused
 from tests.tiny_book import write
 from tests.tiny_page import make_book
@@ -162,6 +166,33 @@ def test_without_click_the_command_says_what_to_install() -> None:
         done.stderr
         == "error: commands need click, which is not installed: python -m pip install '.[rerun]' in the repository\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "where", "kind"),
+    [
+        ("notebooks", "pages.notebooks.execute_pages", PagesFailed),
+        ("stability --machines native", "pages.stability.execute_pages", PagesFailed),
+        ("book", "book.build", BuildError),
+        ("rerun tiny -o out.ipynb", "pages.rerun.run_page", RunError),
+    ],
+)
+def test_an_error_of_a_page_moves_no_terminal(hard_book, capsys, monkeypatch, words: str, where: str, kind) -> None:
+    def fail(*_, **__):
+        raise kind("01_tiny: \x1b[31mred\n\u202etwo")
+
+    monkeypatch.setattr(f"bookkit.{where}", fail)
+    code, _, said = run(capsys, *words.split())
+    assert (code, said.removeprefix("native\n")) == (1, "attnlib: error: 01_tiny: \ufffd[31mred\n\ufffdtwo\n")
+
+
+def test_all_that_the_kit_prints_goes_one_way() -> None:
+    """Through `parser.say`, for all may hold words of a page; what calls `print` itself has no words but its own."""
+    modules = [path for path in (ROOT / "book" / "bookkit").rglob("*.py") if path.name != "parser.py"]
+    nodes = [node for path in modules for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"]
+    assert calls
+    assert [ast.unparse(call) for call in calls if not all(isinstance(word, ast.Constant) for word in call.args)] == []
 
 
 def test_every_file_that_is_run_answers_in_one_sentence() -> None:

@@ -329,7 +329,7 @@ def test_published_pages_install_the_commit_of_their_book() -> None:
     """`make book` hands the commit on, and the branch that it fills is there before the HTML leads to it."""
     assert 'make book PIN="$(git rev-parse HEAD)"' in commands(JOBS["pages-build"])
     done = subprocess.run(["make", "-n", "book", "PIN=abc123"], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert re.search(r"-m bookkit\.book .*--pin abc123$", done.stdout, flags=re.M)
+    assert re.search(r"-m attnlib book .*--pin abc123$", done.stdout, flags=re.M)
     assert "git push --force" in commands(JOBS["pages-notebooks"])
     assert f" {PINNED}\n" in commands(JOBS["pages-notebooks"])
     assert JOBS["pages-deploy"]["needs"] == ["build", "notebooks"]

@@ -185,6 +185,11 @@ def test_what_is_there_is_replaced_when_asked_and_a_link_stays_a_link(book, monk
     work.write_text("notes")
     link.symlink_to(work)
     monkeypatch.setattr("bookkit.pages.rerun.run_page", lambda page, values: nbformat.v4.new_notebook())
+    (book / "null.ipynb").symlink_to("/dev/null")
+    os.mkfifo(book / "fifo.ipynb")
+    for output in ("null", "fifo"):
+        with pytest.raises(UserError, match=f"{output}.ipynb is a device or a pipe, not a file"):
+            rerun("tiny", [], None, book / f"{output}.ipynb", book, force=True)
     for output in (work, link):
         with pytest.raises(UserError, match="is there already: give another name, or --force"):
             rerun("tiny", [], None, output, book)
@@ -192,6 +197,9 @@ def test_what_is_there_is_replaced_when_asked_and_a_link_stays_a_link(book, monk
     rerun("tiny", [], None, link, book, force=True)
     assert link.is_symlink()
     assert json.loads(work.read_text())["cells"] == []
+    longest = book / f"{'n' * 249}.ipynb"  # 255 bytes: no name is longer
+    rerun("tiny", [], None, longest, book)
+    assert longest.is_file()
 
 
 def test_a_full_disk_loses_no_result(book, monkeypatch, tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """From pages to HTML: run the pages (or take their stored outputs), stage the sources, render, publish by a swap.
 
-    python -m bookkit.book             pages executed on this machine (`make book`)
-    python -m bookkit.book --stored    the outputs stored in the repository (`make html`)
-    ... --edition student                         without solutions, with student notebooks (`make student`)
+    python -m bookkit book             pages executed on this machine (`make book`)
+    python -m bookkit html             the outputs stored in the repository (`make html`)
+    ... --edition student              without solutions, with student notebooks (`make student`)
 
 Everything is made below `_build/`: `cache/` (executed pages), `source/` (what Sphinx reads), `sphinx-*/` (its
 working folder), `render.log`, and `html/`, which only ever holds a book that rendered without a warning. The student
@@ -36,7 +36,7 @@ from bookkit.pages.execution import PagesFailed, execute_pages, pins_hash
 from bookkit.pages.notebooks import stale
 from bookkit.pages.rerun import LARGEST_NOTEBOOK, read_text
 from bookkit.pages.times import RESULTS
-from bookkit.parser import Parser, answered, program
+from bookkit.parser import Parser, complain, program, say
 from bookkit.settings import settings
 from bookkit.toc import way
 
@@ -88,7 +88,7 @@ def build(root: Path, fresh: bool, jobs: int = 1, edition: str = "teacher", bran
             make("stored", *_stored(root))
             return html / "index.html"
         if there := _what_is_there(html):
-            print(f"{there}\nThe fresh book takes its place when every page has run.", flush=True)
+            say(f"{there}\nThe fresh book takes its place when every page has run.")
         try:
             make("fresh", *_executed(root, code, jobs))
         except BuildError as error:
@@ -121,7 +121,7 @@ def _make(
     parts = f"{tree_hash(staged)}{code.hash()}{tree_hash(PRESS)}{pins_hash(root)}{settings(root)}"
     record = {"source": source, "pages": times, "content": hashlib.sha256(parts.encode()).hexdigest()}
     if _recorded(html, "content") == record["content"] and _recorded(html, "rendered") == _rendered(html):
-        print("Nothing changed since the last build: the HTML is kept.")
+        say("Nothing changed since the last build: the HTML is kept.")
         _write_record(html, record)
     else:
         built = _render(root, work, code)
@@ -130,11 +130,11 @@ def _make(
         _publish(built, html, record)
     if pin and not removed:
         count = editions.write_notebooks(staged, work / "notebooks", outputs=True)
-        print(f"Pinned to {pin}: {count} notebooks in {work / 'notebooks'}")
+        say(f"Pinned to {pin}: {count} notebooks in {work / 'notebooks'}")
     if removed:
         count = editions.write_notebooks(staged, work / "notebooks")
         _refuse_leaks(work / "notebooks", removed, staged)
-        print(f"Student edition: {removed.count} solutions left out; {count} notebooks in {work / 'notebooks'}")
+        say(f"Student edition: {removed.count} solutions left out; {count} notebooks in {work / 'notebooks'}")
 
 
 def _what_is_there(html: Path) -> str:
@@ -158,7 +158,7 @@ def _refuse_leaks(folder: Path, removed: edition_leaks.Removed, source: Path) ->
 
 def _executed(root: Path, code: Code, jobs: int) -> tuple[dict[str, str], dict[str, dict]]:
     pages = [page.source for page in find_pages(root)]
-    print(f"Pages to run or to recall: {len(pages)}; processes: {jobs}", flush=True)
+    say(f"Pages to run or to recall: {len(pages)}; processes: {jobs}")
     try:
         results = execute_pages(pages, jobs, root / "_build" / "cache", root, code)
     except PagesFailed as error:
@@ -243,7 +243,7 @@ def _render(root: Path, work: Path, code: Code) -> Path:
     # would pass over it in silence, and titles changed elsewhere would stay old in the menus.
     # In a folder of its own: a build that was killed may have left a Sphinx that still writes into the last one.
     sphinx = Path(tempfile.mkdtemp(prefix="sphinx-", dir=work))
-    print("Rendering", flush=True)
+    say("Rendering")
     start = time.perf_counter()
     command = [sys.executable, "-c", "from jupyter_book.cli.main import main; main()", "build", str(work / "source")]
     command += ["--path-output", str(sphinx), "-W", "-n", "--keep-going"]
@@ -264,9 +264,9 @@ def _render(root: Path, work: Path, code: Code) -> Path:
             # Named as the reader knows them, not by the copy that Sphinx reads.
             + told.replace(f"{work / 'source'}{os.sep}", "")
         )
-    print(f"Rendered in {time.perf_counter() - start:.1f} s")
+    say(f"Rendered in {time.perf_counter() - start:.1f} s")
     if (path := way(work / "source", settings(root).path)).pages:
-        print(path)
+        say(path)
     return sphinx / "_build" / "html"
 
 
@@ -334,7 +334,7 @@ def stored(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
-    """Entry of `python -m bookkit.book`, and of the commands `book` and `html`; returns the exit status."""
+    """Entry of the commands `book` and `html`; returns the exit status."""
     parser = Parser(prog=f"{program()} {command}", description="Build the book's HTML.")
     parser.add_argument("--stored", action="store_true", help="take the stored outputs; execute nothing")
     parser.add_jobs("pages run", 2)
@@ -354,11 +354,6 @@ def main(argv: Sequence[str] | None = None, command: str = "book") -> int:
     try:
         index = build(options.root, not options.stored, options.jobs, options.edition, options.branch, options.pin)
     except (BuildError, UserError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"The book is ready. Open {index}")
+        return complain(error, 1)
+    say(f"The book is ready. Open {index}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(answered("book", main))

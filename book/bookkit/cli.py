@@ -26,7 +26,7 @@ except ModuleNotFoundError:
     sys.exit(2)
 
 from bookkit.pages.catalogue import UserError, find_pages, find_root, resolve_page
-from bookkit.parser import answered, call_it, complain, harmless, program
+from bookkit.parser import answered, call_it, complain, program, say
 
 # What a command needs beyond the small core, by the name of the extra in pyproject.toml.
 EXTRAS = {
@@ -153,7 +153,7 @@ def rerun(page: str, assignments: Sequence[tuple[str, str]], file: Path | None, 
         rerun(page, assignments, file, output, find_root(), force)
     except RunError as error:
         return complain(str(error), 1)
-    print(f"wrote {output}", file=sys.stderr)
+    say(f"wrote {output}", error=True)
     return 0
 
 
@@ -164,7 +164,7 @@ def _notebook(text: str) -> Path:
 
 
 def _print_json(content: Any) -> None:
-    print(harmless(json.dumps(content, ensure_ascii=False, indent=2), escaped=True))
+    say(json.dumps(content, ensure_ascii=False, indent=2), escaped=True)
 
 
 @commands.command(help=f"Print the named results of a page as JSON. NOTEBOOK: {NOTEBOOK}.")
@@ -188,7 +188,7 @@ def claims(notebook: str | None, ids: tuple[str, ...], uses: str | None, whole: 
     if uses:
         from bookkit.map.text import falls
 
-        print(harmless(falls(uses, find_root())))
+        say(falls(uses, find_root()))
         return
     if notebook is None:
         raise UserError("claims needs an executed notebook or the name of a page, or --uses with a claim or a box")
@@ -196,7 +196,7 @@ def claims(notebook: str | None, ids: tuple[str, ...], uses: str | None, whole: 
     if whole:
         _print_json(records)
     else:
-        print(harmless(as_text(records)))
+        say(as_text(records))
 
 
 @commands.command(help="List the pages and their parameters, or those of one page.")
@@ -206,7 +206,7 @@ def pages(page: str | None) -> None:
 
     root = find_root()
     for each in [resolve_page(page, root)] if page is not None else find_pages(root):
-        print(each.name)
+        say(each.name)
         for parameter in page_parameters(each):
             value = f"{parameter.name}: {parameter.type.__name__} = {parameter.default!r}"
-            print(f"    {value:<32}  {parameter.help}: {parameter.expectation}")
+            say(f"    {value:<32}  {parameter.help}: {parameter.expectation}")

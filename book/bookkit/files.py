@@ -11,7 +11,8 @@ from typing import Any
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """Inside, write to the path that is given; then it takes the place of `path`, or is gone if anything was raised."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    # Shortened, for a name may be as long as the system allows: 255 bytes, of which a letter takes up to four.
+    temporary = path.with_name(f"{path.name[:60]}.{os.getpid()}.part")
     try:
         yield temporary
         os.replace(temporary, path)

@@ -61,9 +61,19 @@ def harmless(text: str, escaped: bool = False) -> str:
     return _HARMFUL.sub(lambda sign: f"\\u{ord(sign[0]):04x}" if escaped else "\N{REPLACEMENT CHARACTER}", text)
 
 
-def complain(message: str, code: int) -> int:
+def say(*lines: object, error: bool = False, escaped: bool = False) -> None:
+    """Print lines, on stderr if it is an `error`: all that the kit prints goes this way, for all may hold a page's own words."""
+    print(
+        *(harmless(str(line), escaped) for line in lines),
+        sep="\n",
+        file=sys.stderr if error else sys.stdout,
+        flush=True,
+    )
+
+
+def complain(message: object, code: int) -> int:
     """Print an error on stderr and return the exit code."""
-    print(harmless(f"{program()}: error: {message}"), file=sys.stderr)
+    say(f"{program()}: error: {message}", error=True)
     return code
 
 

@@ -21,6 +21,7 @@ from bookkit.code import Code, code_of
 from bookkit.pages.catalogue import find_root, write_atomically
 from bookkit.pages.environment import chosen
 from bookkit.pages.one_page import PageError, as_text, run_source
+from bookkit.parser import harmless
 
 CACHE_LIMIT = 2**30  # bytes; an edit of the code makes every entry stale: those that were not used for longest go first
 
@@ -79,7 +80,7 @@ def execute_pages(
     with tqdm(total=len(pages), unit="page", file=sys.stderr) as bar:
 
         def report(path: Path, word: str) -> None:
-            bar.write(f"{_name(path, root)}  {word}", file=sys.stderr)
+            bar.write(harmless(f"{_name(path, root)}  {word}"), file=sys.stderr)
             bar.update()
 
         for path in pages:

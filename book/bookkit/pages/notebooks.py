@@ -11,7 +11,6 @@ and what came out, as hashes (`as_it_ran`): code that was changed since, or an o
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from bookkit.pages.catalogue import (
 from bookkit.pages.execution import PagesFailed, execute_pages
 from bookkit.pages.one_page import as_text, cell_ids, code_cells
 from bookkit.pages.processors import storing
-from bookkit.parser import Parser, program
+from bookkit.parser import Parser, complain, program, say
 from bookkit.settings import settings
 
 
@@ -143,15 +142,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         cache = None if options.no_cache else root / "_build" / "cache"
         changed = renew(root, options.check, options.jobs, cache, options.pages, options.force)
     except PagesFailed as error:
-        print(error, file=sys.stderr)
-        return 1
+        return complain(error, 1)
     word = "would change" if options.check else "renewed"
     for path in changed:
-        print(f"{word}: {path}")
+        say(f"{word}: {path}")
     if not changed:
-        print("Stored notebooks are up to date.")
+        say("Stored notebooks are up to date.")
     surprises = [record for path in changed if not options.check for record in surprising(root / path)]
     for record in surprises:
         said = f"{record['id']}: {record['verdict']}, expected {record['expected']}; measured {record['measured']}"
-        print(f"{said}. The book is not built with it", file=sys.stderr)
+        say(f"{said}. The book is not built with it", error=True)
     return int(bool(surprises) or (options.check and bool(changed)))

@@ -23,7 +23,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bookkit.parser import Parser, answered
+from bookkit.parser import Parser, answered, say
 
 _OLD = ("SSE", "SSE2", "SSE3", "SSSE3", "SSE41", "SSE42", "POPCNT", "X86_V2")
 _AVX2 = (*_OLD, "AVX", "F16C", "FMA3", "AVX2", "X86_V3")
@@ -152,14 +152,14 @@ def run_under(names: Sequence[str], command: Sequence[str]) -> int:
             skipped += 1
             lines.append(f"{name:<10}skipped: {reason}")
             continue
-        print(f"\n=== {name}: {MACHINES[name].what}", flush=True)
+        say(f"\n=== {name}: {MACHINES[name].what}")
         start = time.monotonic()
         status = subprocess.run(command, env={**os.environ, **environment(name)}, check=False).returncode
         failed += status != 0
         lines.append(
             f"{name:<10}{'passed' if status == 0 else f'FAILED ({status})'} in {time.monotonic() - start:.0f} s"
         )
-    print("", *lines, f"{len(names) - failed - skipped} passed, {failed} failed, {skipped} skipped", sep="\n")
+    say("", *lines, f"{len(names) - failed - skipped} passed, {failed} failed, {skipped} skipped")
     return failed
 
 
@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command:
         return min(1, run_under(options.only, command))
     for name, machine in MACHINES.items():
-        print(f"{name:<10}{machine.what}" + (f" (not here: {reason})" if (reason := obstacle(name)) else ""))
+        say(f"{name:<10}{machine.what}" + (f" (not here: {reason})" if (reason := obstacle(name)) else ""))
     return 0
 
 

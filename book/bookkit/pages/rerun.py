@@ -183,8 +183,9 @@ def check_output(output: Path, root: Path, force: bool = False) -> None:
         raise UserError(f"output folder {folder} does not exist: make it first")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UserError(f"output folder {folder} is not writable")
-    if output.is_dir():
-        raise UserError(f"output {output} is a folder")
+    if output.exists() and not output.is_file():
+        what = "folder" if output.is_dir() else "device or a pipe"
+        raise UserError(f"output {output} is a {what}, not a file: choose another name")
     if Path(os.path.realpath(output)).is_symlink():
         raise UserError(f"output {output} is a link that leads back to itself: choose another name")
     if output.resolve() in {page.stored.resolve() for page in find_pages(root)}:

@@ -12,7 +12,6 @@ Runs are kept by content like those of `make book`, so an interrupted measuremen
 """
 
 import math
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +45,7 @@ from bookkit.pages.stored_outputs import (
     units_apart,
 )
 from bookkit.pages.tolerances import FLOOR, NONE, Tolerances, derive, path_beside, pruned, read, standing, too_wide
-from bookkit.parser import Parser, program
+from bookkit.parser import Parser, complain, program, say
 
 HARD_BITS = 40
 DEFAULT = ("native", "zen", "threads", "shake-1", "shake-2", "shake-3", "hard-1")
@@ -226,10 +225,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         runs = run_pages(root, pages, options.machines, options.jobs)
     except PagesFailed as error:
-        print(error, file=sys.stderr)
-        return 1
+        return complain(error, 1)
     faults = [fault for page in pages for fault in judge(page, runs[page.name], options.write, options.every)]
-    print(f"{len(pages)} pages, {len(faults)} faults")
+    say(f"{len(pages)} pages, {len(faults)} faults")
     return int(bool(faults))
 
 
@@ -242,10 +240,10 @@ def run_pages(
         try:
             environments[machine] = perturbation(machine)
         except processors.CannotEmulate as reason:
-            print(f"passed over: {reason}", file=sys.stderr)
+            say(f"passed over: {reason}", error=True)
     runs: dict[str, dict[str, NotebookNode]] = {page.name: {} for page in pages}
     for machine, environment in environments.items():
-        print(f"{machine}", file=sys.stderr)
+        say(machine, error=True)
         results = execute_pages(
             [page.source for page in pages], jobs, root / "_build" / "cache", root, environment=environment
         )
@@ -269,7 +267,7 @@ def judge(page: Page, runs: Mapping[str, NotebookNode], write: bool, every: bool
             for number, old, new in _compared(stored, notebook)
             for difference in compare_outputs(old.outputs, new.outputs, kept, number)
         ]
-    print(page.name, *report(found, fresh, every), *(f"  FAULT {fault}" for fault in faults), sep="\n", flush=True)
+    say(page.name, *report(found, fresh, every), *(f"  FAULT {fault}" for fault in faults))
     if write:
         write_atomically(path_beside(page.stored), fresh.as_json())
     return [f"{page.name}: {fault}" for fault in faults]
@@ -280,10 +278,10 @@ def prune(page: Page) -> None:
     numbers, kept = stored_numbers(nbformat.read(page.stored, as_version=4)), read(page.stored, edited=True)
     left = pruned(numbers, kept)
     narrower = sum(known != kept.numbers[name] for name, known in left.numbers.items())
-    print(
+    say(
         f"{page.name}: {len(kept.numbers) - len(left.numbers)} forgotten, {narrower} made narrower, {len(left.numbers)} kept"
     )
     if new := sorted(set(numbers) - set(left.numbers)):
-        print(f"  not measured: {', '.join(new)}: `{program()} stability {page.name} --write`")
+        say(f"  not measured: {', '.join(new)}: `{program()} stability {page.name} --write`")
     if kept is not NONE:
         write_atomically(path_beside(page.stored), left.as_json())

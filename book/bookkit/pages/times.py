@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from bookkit.pages.catalogue import UserError, find_pages, find_root, one_line, write_atomically
-from bookkit.parser import Parser, answered
+from bookkit.parser import Parser, answered, complain, say
 
 RESULTS = Path("benchmarks") / "results"
 VERSIONS = ("numpy", "torch", "numba")
@@ -107,9 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         path = measure(options.root.resolve() if options.root else find_root())
     except (UserError, PagesFailed) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    print(f"Written: {path}")
+        return complain(error, 1)
+    say(f"Written: {path}")
     return 0
 
 

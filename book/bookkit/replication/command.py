@@ -3,7 +3,6 @@
 import argparse
 import os
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from bookkit.ledger.records import checks_of, read_ledger, tables_of, whole
 from bookkit.pages.catalogue import Page, UserError, find_pages, find_root, resolve_page
 from bookkit.pages.parameters import page_parameters
 from bookkit.pages.rerun import read_notebook
-from bookkit.parser import Parser, program
+from bookkit.parser import Parser, complain, program, say
 from bookkit.replication import counts, registration
 from bookkit.replication.runs import runs
 from bookkit.replication.seeds import release, rule, seeds
@@ -76,15 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         failed += missing
     for claim, each in found.items():
         if each.as_expected < each.seeds or each.control_told < each.seeds:
-            print(
+            say(
                 f"{claim} ({each.page}): {each.as_expected} of {each.seeds} as expected, {each.outside} outside; control told "
                 f"apart in {each.control_told}; {each.number} {each.low} to {each.high}"
             )
     total = counts.tally(found.values())
-    print(f"{len(found)} claims at {len(chosen)} seeds ({rule(name, options.series)}): {total}")
+    say(f"{len(found)} claims at {len(chosen)} seeds ({rule(name, options.series)}): {total}")
     if failed:
-        print(f"{program()}: error: {failed} runs failed; the same command tries them again", file=sys.stderr)
-        return 1
+        return complain(f"{failed} runs failed; the same command tries them again", 1)
     if options.write:
         _write(root, found, rule(name, options.series), options)
     return 0 if total.at_level else 1
@@ -105,8 +103,8 @@ def _page(
     start = time.monotonic()
     found = [*runs(page, chosen, folder, code_of(root), options.jobs or os.cpu_count() or 1)]
     whole_runs = [[{**record, "page": page.name} for record in run] for run in found if not isinstance(run, str)]
-    print(f"{page.name}: {len(whole_runs)} of {len(chosen)} seeds, {time.monotonic() - start:.0f} s", file=sys.stderr)
-    print(*sorted({f"  {run}" for run in found if isinstance(run, str)}), sep="\n", end="", file=sys.stderr)
+    took = f"{page.name}: {len(whole_runs)} of {len(chosen)} seeds, {time.monotonic() - start:.0f} s"
+    say(took, *sorted({f"  {run}" for run in found if isinstance(run, str)}), error=True)
     marks = {r["id"]: registration.fingerprint({**r, "page": f"notebooks/{page.name}"}, root) for r in records}
     return counts.count(records, whole_runs, marks, options.first, tables_of(page.stored)), len(chosen) - len(
         whole_runs
@@ -162,7 +160,7 @@ def _write(root: Path, found: dict[str, counts.Counts], text: str, options: argp
         command, day = before.command, f"{before.date[:10]} to {day}" if before.date[:10] != day else day
     order = {record["id"]: number for number, record in enumerate(read_ledger(root))}
     found = dict(sorted(((c, e) for c, e in found.items() if c in order), key=lambda item: order[item[0]]))
-    print(counts.written(root, counts.Replication(text, day, command, found)))
+    say(counts.written(root, counts.Replication(text, day, command, found)))
 
 
 def register(arguments: Sequence[str] | None = None) -> int:
@@ -185,10 +183,10 @@ def register(arguments: Sequence[str] | None = None) -> int:
     records = whole(read_ledger(root), root / "notebooks")
     if options.check:
         new = registration.unregistered(records, root)
-        print("\n".join(f"{record['id']} ({record['page']})" for record in new) or "all claims are registered")
+        say("\n".join(f"{record['id']} ({record['page']})" for record in new) or "all claims are registered")
         return 1 if new else 0
     new = registration.register(records, root, options.because, datetime.now(UTC).date(), options.unseen)
-    print(
+    say(
         f"{registration.FILE}: {len(new)} claims" if new else "all claims are registered as they stand; nothing written"
     )
     return 0

@@ -28,6 +28,7 @@ from bookkit.ledger import page_claims, replicated, sharp
 from bookkit.ledger.records import as_published, counted, problems
 from bookkit.map.graph import rendered_map
 from bookkit.pages.catalogue import write_atomically
+from bookkit.parser import say
 from bookkit.sphinx import book_map, folds, lead_figure
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def _check_ledger(app: Sphinx, env: BuildEnvironment) -> None:
     ):
         logger.warning("ledger: %s", problem, type="attnlib", subtype="ledger")
     if stale := replicated.stale_words(replicated.standings()):
-        print(f"ledger: {stale}", flush=True)  # not a warning: the numbers on the pages are right
+        say(f"ledger: {stale}")  # not a warning: the numbers on the pages are right
 
 
 def _number_figures(app: Sphinx, env: BuildEnvironment) -> list[str]:

@@ -35,7 +35,7 @@ from bookkit.pages.catalogue import UserError, find_root, one_line, require_writ
 from bookkit.pages.one_page import PageError, run_in_folder
 from bookkit.pages.parameters import require_room
 from bookkit.pages.rerun import RunError, told
-from bookkit.parser import Parser, complain, harmless, program
+from bookkit.parser import Parser, complain, harmless, program, say
 from bookkit.results import plain, read_results
 from bookkit.sweeps.grid import read_grid
 
@@ -314,9 +314,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = asked.rows()
     words = [row["status"] for row in rows]
     counts = (f"{words.count(word)} {word}" for word in ("done", "failed", "missing"))
-    print(f"{asked.page}: {len(rows)} points", *counts, sep=", ")
+    say(", ".join([f"{asked.page}: {len(rows)} points", *counts]))
     varied = [name for name in asked.points[0] if len({point[name] for point in asked.points}) > 1]
     for row in [row for row in rows if row["error"]][:5]:
         setting = [f"{name}={row['parameters'][name]!r}" for name in varied]
-        print(harmless(f"  {', '.join(setting)}: {row['error']}"))
+        say(f"  {', '.join(setting)}: {row['error']}")
     return 1 if "failed" in words and not options.status else 0
