@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -250,14 +251,14 @@ def tensor(
 
 def numbers(name: str, value: object) -> torch.Tensor:
     """`value`, a number, list, array or tensor, as a float64 tensor of finite numbers. Raises ValueError otherwise."""
-    try:
-        kind = value.dtype if isinstance(value, torch.Tensor) else np.asarray(value).dtype
-        real = not str(kind).removeprefix("torch.").startswith(("bool", "complex", "<U"))
-        given = value if real else []
-        device = given.device if isinstance(given, torch.Tensor) else "cpu"
-        found = torch.as_tensor(given, dtype=torch.float64, device=device)
-    except (TypeError, ValueError, RuntimeError):
-        found = torch.empty(0, device="cpu")
+    found = torch.empty(0, device="cpu")
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError):
+        if isinstance(value, torch.Tensor):
+            found = found if value.is_complex() or value.dtype == torch.bool else value.to(torch.float64)
+        elif (array := np.asarray(value)).dtype.kind in "iufO":
+            found = torch.from_numpy(
+                array.astype(np.float64)
+            )  # a copy: torch takes no array that is backwards or read-only
     if found.numel() == 0 or found.is_meta or not found.isfinite().all():
-        raise ValueError(f"{name} must be finite numbers; got {value!r}")
+        raise ValueError(_say(name, "finite numbers", value, ""))
     return found

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from reprlib import repr as shortened
 
 import numpy as np
 import torch
@@ -189,6 +190,10 @@ class RegressionLaw:
         beta (d), x_q (d), noise of the target, one unused; then per example x_i (d), noise of the label, padded to an even number.
         Raises ValueError for another last axis.
         """
+        if isinstance(normals, np.ndarray):
+            normals = np.array(
+                normals, dtype=np.float64
+            )  # backwards, read-only, of another byte order: torch takes none of these
         normals = torch.as_tensor(normals, dtype=torch.float64, device=home(normals))
         if normals.ndim < 2 or normals.shape[-1] != self.normals_per_prompt:
             wanted = f"(..., B, {self.normals_per_prompt})"
@@ -238,12 +243,19 @@ def _array(name: str, values: object, shape: tuple[int, ...]) -> Floats:
     except (TypeError, ValueError):
         array = np.empty(0)
     if array.shape != shape or not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite numbers of shape {shape}; got {values!r}")
+        raise ValueError(f"{name} must be finite numbers of shape {shape}; got {shortened(values)}")
     return array
 
 
 def _covariance(values: object, d: int) -> tuple[tuple[float, ...], ...]:
-    matrix = _array("covariance", values, (d, d))
-    if not np.allclose(matrix, matrix.T, rtol=0, atol=1e-12) or np.linalg.eigvalsh(matrix)[0] <= 0:
-        raise ValueError(f"covariance must be symmetric and positive definite; got {values!r}")
+    matrix = torch.from_numpy(_array("covariance", values, (d, d)).copy())
+    # In any unit. And the factor that draws covariates exists: what the earlier ones leave of each is more than rounding.
+    uneven, (factor, failed) = (matrix - matrix.T).abs().max(), torch.linalg.cholesky_ex(matrix)
+    left = factor.diagonal().square() > d * torch.finfo(matrix.dtype).eps * matrix.diagonal()
+    if uneven > 1e-12 * matrix.abs().max() or failed or not left.all():
+        least = torch.linalg.eigvalsh(matrix)[0]
+        raise ValueError(
+            f"covariance must be symmetric and positive definite; got one that is {uneven:.2g} off its transpose, "
+            f"with least eigenvalue {least:.2g}"
+        )
     return tuple(tuple(row) for row in matrix.tolist())

@@ -28,13 +28,18 @@ Tensor = torch.Tensor
 
 
 def softmax(temperature: float = 1.0) -> AttentionMap:
-    """Softmax of z / temperature. Raises ValueError unless temperature > 0."""
-    scale = 1 / checks.positive_number("temperature", temperature)
+    """Softmax of z / temperature. Raises ValueError unless temperature >= 1e-308: below, its inverse is infinite."""
+    if checks.positive_number("temperature", temperature) < 1e-308:
+        raise ValueError(f"temperature must be at least 1e-308; got {temperature}: its limit is HARDMAX")
+    scale = 1 / temperature
 
     def pullback(logits: Tensor, weights: Tensor, upstream: Tensor) -> Tensor:
         return scale * weights * (upstream - (weights * upstream).sum(-1, keepdim=True))
 
-    weights = attention_weights if scale == 1 else lambda z: attention_weights(z * scale)
+    def cooled(logits: Tensor) -> Tensor:  # the largest is taken off first: its product with the scale may be infinite
+        return attention_weights((logits - logits.amax(-1, keepdim=True)) * scale)
+
+    weights = attention_weights if scale == 1 else cooled
     return AttentionMap("softmax", weights, pullback, lambda T: scale / T, setting=temperature)
 
 

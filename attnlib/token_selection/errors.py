@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from reprlib import repr as shortened
 
 import numpy as np
 import torch
@@ -174,7 +175,7 @@ def population_along(
         rows = list(moments[rows or slice(None)])
     known = range(-len(moments), len(moments))
     if not isinstance(rows, list) or not rows or not all(isinstance(row, int) and row in known for row in rows):
-        raise ValueError(f"rows must choose some of the {len(moments)} recorded moments; got {rows!r}")
+        raise ValueError(f"rows must choose some of the {len(moments)} recorded moments; got {shortened(rows)}")
     on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
     each = []
     for r in range(trajectory.runs):

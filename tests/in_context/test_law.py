@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnlib import checks
 from attnlib.in_context.circuits import predict, two_number_circuits
 from attnlib.in_context.law import RegressionLaw, toeplitz_covariance
 from tests.bad_input import refusing, refusing_changes
@@ -104,15 +105,51 @@ def test_held_out_prompts_differ_from_run_to_run_and_role_to_role() -> None:
     assert (first.x - law.draw(4, 0, role="search").x).abs().min() > 0
 
 
+@pytest.mark.parametrize("unit", [1e-160, 1.0, 1e12])
+def test_a_covariance_has_any_unit(unit) -> None:
+    covariance = (
+        np.linalg.inv(np.linalg.inv(np.array(toeplitz_covariance(5, 0.9)))) * unit
+    )  # symmetric but for rounding
+    assert not (covariance == covariance.T).all()
+    law = RegressionLaw(5, 3, covariance=covariance)
+    torch.testing.assert_close(
+        law.draw(4, 0).x,
+        math.sqrt(unit) * RegressionLaw(5, 3, covariance=covariance / unit).draw(4, 0).x,
+        rtol=1e-10,
+        atol=0,
+    )
+
+
+@pytest.mark.parametrize(
+    "seen", [lambda x: x[::-1], lambda x: x.astype(">f8")[::-1], lambda x: np.broadcast_to(x[-1], x.shape)]
+)
+def test_arrays_that_torch_does_not_take(seen) -> None:
+    law, normals = RegressionLaw(2, 3), np.random.default_rng(0).standard_normal((4, 18))
+    torch.testing.assert_close(law.from_normals(seen(normals)).y[0], law.from_normals(normals).y[-1], rtol=0, atol=0)
+    assert checks.numbers("row", seen(normals))[0].tolist() == normals[-1].tolist()
+
+
+SLOPE = np.array([0.3, 0.7])
+
 test_bad_laws = refusing_changes(
     RegressionLaw,
     {"d": 2, "length": 3},
-    ({"covariance": ((1.0, 2.0), (2.0, 1.0))}, "symmetric and positive definite"),
+    (
+        {"covariance": ((1.0, 2.0), (2.0, 1.0))},
+        "symmetric and positive definite; got one that is 0 off .* least eigenvalue -1",
+    ),
+    ({"covariance": 1e-13 * np.array([[1.0, 0.9], [-0.9, 1.0]])}, "got one that is 1.8e-13 off its transpose"),
+    (
+        {"covariance": np.outer(SLOPE, SLOPE)},
+        "positive definite",
+    ),  # of rank one: its eigenvalues are 0 but for rounding
     ({"covariance": ((1.0,),)}, r"covariance must be finite numbers of shape \(2, 2\)"),
+    ({"mean": [0.0] * 5000}, r"mean must be finite numbers of shape \(2,\); got .{1,60}\n"),
     ({"mean": (1.0, 2.0, 3.0)}, r"mean must be finite numbers of shape \(2,\)"),
 )
 
 test_bad_arguments = refusing(
     (lambda: RegressionLaw(2, 3).from_normals(np.zeros((4, 17))), r"normals must have shape \(..., B, 18\)"),
+    (lambda: checks.numbers("offset", [math.nan] * 5000), r"offset must be finite numbers; got .{1,50}$"),
     (lambda: toeplitz_covariance(3, 1.0), r"rho must be in \(-1, 1\)"),
 )

@@ -46,6 +46,7 @@ def test_sparse_maps_solve_their_equation(chosen: AttentionMap, alpha: float, to
 def test_two_token_forms() -> None:
     z = torch.tensor([[0.4, -0.1], [0.9, -0.8]], dtype=torch.float64)
     assert maps.softmax(2.0).weights(z)[0, 0].item() == pytest.approx(1 / (1 + math.exp(-0.25)), rel=1e-15)
+    assert maps.softmax(1e-300).weights(1e10 * z).tolist() == [[1, 0], [1, 0]]  # z over the temperature is infinite
     assert maps.SPARSEMAX.weights(z)[:, 0].tolist() == pytest.approx([0.75, 1.0], rel=1e-15)
     assert maps.LINEARISED.weights(z)[:, 0].tolist() == pytest.approx([0.625, 0.925], rel=1e-15)
     assert maps.HARDMAX.weights(z).tolist() == [[1, 0], [1, 0]]
@@ -115,6 +116,7 @@ def test_names_tell_settings_apart() -> None:
 
 
 test_bad_arguments_are_refused = refusing(
+    (lambda: maps.softmax(1e-310), "temperature must be at least 1e-308; got 1e-310"),
     (lambda: maps.windows(maps.windows(maps.SOFTMAX, 2), 2), "inner must be a map without windows"),
     (lambda: maps.windows(maps.SOFTMAX, 3).weights(torch.zeros(2, 8)), "width 3 must divide .* T = 8"),
 )
