@@ -17,7 +17,7 @@ import torch
 
 from bookkit.code import code_of
 from bookkit.ledger.records import page_name, problems, read_ledger, read_page_checks
-from bookkit.ledger.replicated import Standing, level_problem, sentence, stale_words, standings, together
+from bookkit.ledger.replicated import Standing, level_problem, restated, sentence, stale_words, standings, together
 from bookkit.pages.catalogue import UserError, find_pages, resolve_page
 from bookkit.pages.notebooks import main as renewed
 from bookkit.pages.parameters import page_parameters
@@ -528,6 +528,25 @@ def test_every_claim_is_registered_as_it_stands() -> None:
     ]
     run = f"run the page first: `attnlib notebooks {' '.join(older)}`" if older else ""
     assert [record["id"] for record in changed] == [], run or "python -m attnlib register --because '...'"
+
+
+def past(because: dict, claims: dict, said: list) -> str:
+    """Of the first 31 registrations which claims were in each, and of 217 claims that they are told as restated."""
+    fixed = list(because)[:31]
+    rows = {claim: [each for each in row[1:] if each in fixed] for claim, row in claims.items()}
+    kept = [fixed, {claim: row for claim, row in sorted(rows.items()) if row}, sorted(said[:217])]
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:16]
+
+
+def test_history_is_continued_and_never_rewritten() -> None:
+    """How often a claim was registered, and what it said before, is what a reader judges it by: where one is struck, its rows go."""
+    (because, claims), said = registration._read(ROOT), list(restated(ROOT))
+    told = past(because, claims, said)
+    assert told == "87e2c92aced99e78"
+    shorter = {
+        claim: row[:1] + row[2:] for claim, row in claims.items() if claim == "Q39b"
+    }  # sealed anew, both pass their readers
+    assert past(because, {**claims, **shorter}, said) != told != past(because, claims, said[1:])
 
 
 def test_seeds_that_were_looked_at_and_other_series_do_not_join_the_table() -> None:

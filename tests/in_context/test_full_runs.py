@@ -1,5 +1,6 @@
 """The stored full-size trainings: what they say they are, that their numbers fit together, and that the command makes them."""
 
+import json
 import shutil
 import threading
 
@@ -7,11 +8,12 @@ import pytest
 import torch
 
 from attnbook.in_context import full_runs
-from attnbook.in_context.checkpoints import CheckpointError, read_checkpoint
+from attnbook.in_context.checkpoints import CheckpointError, read_checkpoint, write_checkpoint
 from attnbook.in_context.full_runs import (
     HEADS,
     RATES,
     RUNS,
+    STUDIES,
     experiment,
     load,
     load_rates,
@@ -55,6 +57,15 @@ def test_stored_runs_begin_as_the_readable_trainer_does(heads: int) -> None:
         at = short.at(int(history.steps[k]))
         torch.testing.assert_close(history.mu[:2, k], short.mu[:, at], rtol=0, atol=2e-5)
         torch.testing.assert_close(history.omega[:2, k], short.omega[:, at], rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("study", STUDIES)
+def test_the_copy_for_people_says_what_the_file_says(study: str, tmp_path) -> None:
+    """No program reads it, and its seal is made anew as easily as its numbers."""
+    tensors, settings = read_checkpoint(path_of(study))
+    write_checkpoint(tmp_path / "again.safetensors", tensors, settings)
+    copies = [path.with_suffix(".json").read_text("utf-8") for path in (path_of(study), tmp_path / "again.safetensors")]
+    assert json.loads(copies[0]) == json.loads(copies[1])
 
 
 def again(history: History, run: int, steps: int, **tolerance: float) -> None:
