@@ -131,14 +131,46 @@ def test_weak_signals_are_fitted_and_err_as_proved(T, c):
     assert not tokens.weak(counts[0], law.snr**2, a, T, d / 5, 0.1)  # 1/16 is exceeded
 
 
-def strong_below(clean, flipped, snr2, a, T, d, delta):
-    """thm-tokens-strong, part 4."""
+def ends_above(clean, flipped, snr2, a, T, d, delta):
+    """Upper ends of V, P and |Pi p| in part 4 of thm-tokens-strong, n = 24."""
     m, N, s = T - 1, (T - 1) * 24, 24 * snr2  # s: at least its largest n_k
     rho, c = math.sqrt(2 * N * math.log(10 * N / delta) / d), m / T
     bars, width = tokens.limit(clean, flipped, snr2, a, T), 2 * ((1 + s) / T + 4.2 * c * rho)
-    more = max(bars.V + rho * 1.05 * c * a**2 * s, 0)
-    grown = math.exp(bars.P + rho * c * a**2 * s * (4.2 + 1.05 * c * a * (1 + s)))
-    return below(grown * more / (0.93 * a) * math.sqrt(d / N), 1.07 * a**2 * width * math.sqrt(N / d), m)
+    V, P = bars.V + rho * 1.05 * c * a**2 * s, bars.P + rho * c * a**2 * s * (4.2 + 1.05 * c * a * (1 + s))
+    return V, P, 1.07 * a**2 * width * math.sqrt(N / d)
+
+
+def strong_below(clean, flipped, snr2, a, T, d, delta):
+    """thm-tokens-strong, part 4."""
+    (V, P, reach), m = ends_above(clean, flipped, snr2, a, T, d, delta), T - 1
+    return below(math.exp(P) * max(V, 0) / (0.93 * a) * math.sqrt(d / (24 * m)), reach, m)
+
+
+@pytest.mark.parametrize("T", [2, 3, 5])
+@pytest.mark.parametrize("strength", [0.02, 2.0, 20.0])
+def test_values_and_norms_of_drawn_sets_stay_below_the_ends_of_part_4(T, strength):
+    """Each end by itself: in the bound of the error the slack of one would hide a mistake in another."""
+    n, a, d = 24, 0.25, smallest_d(24, T, 0.01, 1 / 32)
+    law = SignalNoiseLaw(n, d, math.sqrt(strength / n * d), 0.1, tokens=T)
+    sample = law.draw(3, 5)
+    steps = two_steps(sample, 2 * n * T * a / d)
+    V, P = (torch.einsum("rkm,rm->rk", sample.signals, x) for x in (steps.v2, steps.p2))
+    value, score = (
+        (x.square().sum(-1) - on.square().sum(-1) / law.signal_norm**2).sqrt()
+        for x, on in ((steps.v2, V), (steps.p2, P))
+    )
+    over, counts = [], torch.stack(sample.counts(), -1).int().numpy()
+    for run in range(5):
+        for k in (0, 1):
+            bars = tokens.limit(*counts[run, k], law.snr**2, a, T)
+            V_end, P_end, reach = ends_above(*counts[run, k], law.snr**2, a, T, d, 0.01)
+            found = (1 - 2 * k) * V[run, k].item(), P[run, k].item()
+            assert found[0] < V_end
+            assert found[1] < P_end
+            over.append((found[0] > bars.V, found[1] > bars.P))
+            assert 0.005 * reach < score[run].item() < reach
+    assert np.any(over, axis=0).all()  # so the ends are above the limit, not below it
+    assert (value > 0.93 * a * math.sqrt(n * (T - 1) / d)).all()
 
 
 @pytest.mark.parametrize(("T", "snr2"), [(2, 0.002), (3, 0.004), (5, 0.008)])

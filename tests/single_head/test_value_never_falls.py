@@ -43,6 +43,8 @@ def test_along_flows_the_value_rises_and_the_bounds_hold(seed):
         assert (m_n[out] > M0).all()
         Y = np.exp(q_c - P)
         assert (Y - 1 + np.log(Y) >= r / 2 * (1 + x) * (t_c - V) ** 2 * (1 - 1e-6)).all()
+        first = np.cumsum(t_n < t_c) == 0  # before the first excursion: the exponent in J
+        assert (q_n - P <= r / 4 * (x + (1 + x * nu) * (1 + x)) * t_n**2)[first].all()
         low = [bound(min(M0, np.log1p(time / 4)), x, nu, r) for time in tau]
         assert (V >= np.array(low) * (1 - 1e-6)).all()
         assert not (V >= 1.02 * np.array(low)).all()  # at the start the bound is sharp
@@ -152,7 +154,7 @@ def test_the_numbers_of_the_proof():
     assert 0.1972 < phi < 0.1973
     assert 1.047 < (room / (1 + Y)).max() < 1.048
     assert M0 * expit(M0) == pytest.approx(1, abs=1e-12)
-    T = np.linspace(1.48, 60, 200_001)
+    T = np.linspace(M0, 60, 200_001)
     for u, least in ((0.5, 0.346), (1.0, 0.42)):
         K = 0.782 - np.minimum(0.157, expit(-T)) - 2 * 0.1973 * (2 - u) * (0.72 - 0.66 / T)
         assert K.min() > least
