@@ -3,6 +3,9 @@
 import ast
 import errno
 import importlib.metadata
+import os
+import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -122,6 +125,10 @@ def test_where_no_kernel_can_be_reached_a_page_is_not_begun(hard_book, capsys, m
     code, _, said = run(capsys, "rerun", "tiny", "-o", "out.ipynb")
     assert code == 2
     assert "over 127.0.0.1, and nothing reaches it here (Network is unreachable): bring the loopback" in said
+    command = "ulimit -n 60; exec " + shlex.join([sys.executable, "-m", "bookkit", "rerun", "tiny", "-o", "out.ipynb"])
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: a page needs 128 open files, and 60 are allowed here: ulimit -n 1024\n")
 
 
 @pytest.mark.parametrize(
@@ -193,6 +200,15 @@ def test_all_that_the_kit_prints_goes_one_way() -> None:
     calls = [node for node in nodes if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"]
     assert calls
     assert [ast.unparse(call) for call in calls if not all(isinstance(word, ast.Constant) for word in call.args)] == []
+
+
+@pytest.mark.parametrize("door", ["-m attnlib", "-m bookkit", "-c import~attnbook.command~as~c;c.main()"])
+def test_ctrl_c_while_modules_are_imported_is_silent(tmp_path: Path, door: str) -> None:
+    write(tmp_path / "click.py", "raise KeyboardInterrupt")
+    command = [sys.executable, *(word.replace("~", " ") for word in door.split()), "pages"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
 
 
 def test_every_file_that_is_run_answers_in_one_sentence() -> None:

@@ -188,7 +188,7 @@
 
   /** Open the claim that the address names and go there; a filter that hides it is taken back. */
   function openNamed() {
-    const claim = byId.get(decodeURIComponent(location.hash.slice(1)));
+    const claim = byId.get(location.hash.slice(1));
     if (!claim) return;
     if (claim.node.hidden) {
       form.reset();

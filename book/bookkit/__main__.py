@@ -1,20 +1,14 @@
 """``python -m bookkit``: see `bookkit.cli`."""
 
 import sys
-from types import TracebackType
 
 
 def main(name: str = "bookkit") -> int:
-    """Run one command and return its exit code. Ctrl-C ends it in silence also while its modules are imported."""
-    sys.excepthook = _told
+    """Run one command and return its exit code. Ctrl-C while its modules are imported shows no traceback either."""
+    sys.excepthook = lambda kind, *rest: None if kind is KeyboardInterrupt else sys.__excepthook__(kind, *rest)
     from bookkit.cli import main as run
 
     return run(name=name)
-
-
-def _told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if kind is not KeyboardInterrupt:
-        sys.__excepthook__(kind, error, trace)
 
 
 if __name__ == "__main__":

@@ -141,6 +141,8 @@ REQUESTS = {
     "counting grid.yml -o notebooks": "notebooks holds part and no sweep: give a new folder",
     "counting grid.yml -o busy": "is in use by another sweep",
     "counting grid.yml -o out --jobs 2 --dask tcp://h:1": "jobs must be a whole number from 1, and is left out with dask",
+    "counting grid.yml -o out --status --jobs 2 --dask h": "jobs must be a whole number from 1, and is left out with dask",
+    "counting grid.yml -o /": "output / holds",
     "counting grid.yml -o out --dask tcp://127.0.0.1:9": "no scheduler answers at tcp://127.0.0.1:9",
 }
 

@@ -10,6 +10,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import jupytext
@@ -34,6 +35,7 @@ JUPYTEXT = ("default_lexer", "formats", "notebook_metadata_filter")
 OUTPUT_LIMIT = 600  # seconds for a cell's last output to arrive: nbclient's 4 are too few on a busy machine
 _HERE = "127.0.0.1"
 _STARTS = 3  # of a kernel whose ports are taken
+_FILES = 128  # with 60 a kernel and whoever speaks with it get stuck; systems allow 256 and more
 _LOG_KEPT = 10_000  # last characters of what a dead kernel said
 _PAPERMILL_TAGS = ("injected-parameters", "papermill-error-cell-tag")  # of the cells that papermill adds
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -321,9 +323,15 @@ def private_kernel_manager(
 ) -> type:
     """A manager of kernels of this Python, with these variables and no others, that write to `log` what goes past the page.
 
-    They call their ordinary end an error now and then, and not into the page. Raises `UserError` where no kernel could be reached.
+    They call their ordinary end an error now and then, and not into the page. Raises `UserError` where no kernel could be reached, and
+    where too few files may be open: otherwise either is found after a minute.
     """
-    try:  # otherwise this is found after a minute
+    with suppress(ModuleNotFoundError):  # Windows has no such limit
+        import resource
+
+        if (allowed := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < _FILES:
+            raise UserError(f"a page needs {_FILES} open files, and {allowed} are allowed here: ulimit -n 1024")
+    try:
         with socket.create_server((_HERE, 0)) as server:
             socket.create_connection(server.getsockname(), timeout=10).close()
     except OSError as error:

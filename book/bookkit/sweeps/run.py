@@ -93,13 +93,15 @@ def sweep(
     Raises `UserError`, before anything runs, for whatever is wrong with the request. Raises `RunError` when workers are lost or the
     folder cannot be written; the rows so far are safe then.
     """
-    asked = _asked(page, grid, output)
+    asked = _asked(page, grid, output, jobs, dask)
     if not status:
         _run(asked, jobs, dask)
     return _table(asked.rows()).to_pandas()
 
 
-def _asked(page: str, grid: Grid, output: Path | str) -> Sweep:
+def _asked(page: str, grid: Grid, output: Path | str, jobs: int | None, dask: str | None) -> Sweep:
+    if jobs is not None and (dask is not None or type(jobs) is not int or jobs < 1):
+        raise UserError(f"jobs must be a whole number from 1, and is left out with dask; got {jobs!r}")
     root, folder = find_root(), Path(output).absolute()
     found, code = resolve_page(page, root), code_of(root)
     points = read_grid(grid, found)
@@ -117,8 +119,6 @@ def _asked(page: str, grid: Grid, output: Path | str) -> Sweep:
 
 def _run(asked: Sweep, jobs: int | None, dask: str | None) -> None:
     """Run what is missing and what failed before; each row is written the moment it is there, the table on every way out."""
-    if jobs is not None and (dask is not None or type(jobs) is not int or jobs < 1):
-        raise UserError(f"jobs must be a whole number from 1, and is left out with dask; got {jobs!r}")
     todo = [row["parameters"] for row in asked.rows() if row["status"] != "done"]
     try:
         with ExitStack() as stack:
@@ -302,7 +302,7 @@ def parser() -> Parser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `sweep`; returns its exit code: 0, or 1 where a point failed or the sweep came to no end."""
     options = parser().parse_intermixed_args(arguments)
-    asked = _asked(options.page, options.grid, options.output)
+    asked = _asked(options.page, options.grid, options.output, options.jobs, options.dask)
     try:
         if not options.status:
             _run(asked, options.jobs, options.dask)
