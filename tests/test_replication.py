@@ -235,18 +235,33 @@ def test_a_page_says_the_same_without_kernel_and_figures(tmp_path: Path) -> None
         assert all(known.same(f"{fresh['id']}:{n}", stored["numbers"][n], fresh["numbers"][n]) for n in names)
 
 
-def test_a_renewal_says_which_verdict_is_unexpected(book: Path, capsys: pytest.CaptureFixture, monkeypatch) -> None:
-    """A study that was changed, and a page that was run again: the command says what the page says now, and its exit code is 1."""
+def test_a_renewal_says_what_moved_and_which_verdict_is_unexpected(
+    book: Path, capsys: pytest.CaptureFixture, monkeypatch
+) -> None:
+    """A study or a figure that was changed, and a page that was run again: the command says what the page says now.
+
+    Nothing else would say it of a figure that is wrong: a stored page is compared with what its own code draws. Exit code 1 for a verdict.
+    """
     monkeypatch.chdir(book)
     write(book / "requirements.txt", "")
     judge = "import torch\nfrom bookkit.claims import verdict_table\nfrom dice.claims import CLAIMS\n"
-    for factor, code in ((1.0, 0), (1.15, 1)):
+    draw = "import matplotlib.pyplot as plt\nfrom bookkit.figures import measured, use_style\nuse_style()\n"
+    bars = "  code cell 2, output 1, image/png: panel 1, line 2, points 1 2: stored 0.3, now 0.4"
+    for factor, bar, moved, unexpected in (
+        (1.0, 2, "", ""),
+        (1.0, 1, bars, ""),
+        (1.15, 1, "now 'fails'", "\nD1: fails, "),
+    ):
         shown = f"verdict_table(CLAIMS.check({factor} * torch.full((count, 3), 6.0)))"
-        write(book / "notebooks/dice/01_mean.md", page_text(PAGE[0], judge + shown))
-        assert renewed(["--no-cache", "--jobs", "1"]) == code
+        figure = "made, axes = plt.subplots()\nplt.close(made)\naxes.set(ylim=(0, 10))\n"
+        figure += f"measured(axes, [1, 2], [5, 5], error=[{bar}, {bar}])\nmade"
+        write(book / "notebooks/dice/01_mean.md", page_text(PAGE[0], draw + figure, judge + shown))
+        assert renewed(["--no-cache", "--jobs", "1"]) == bool(unexpected)
         told = capsys.readouterr()
-        assert "renewed: notebooks/dice/01_mean.ipynb" in told.out
-        assert ("\nD1: fails, expected holds; measured [6.9, 6.9]" in told.err) == bool(code)
+        assert "renewed: notebooks/dice/01_mean.ipynb\n" in told.out
+        assert moved in told.out
+        assert bool(moved) == ("stored" in told.out)
+        assert (f"{unexpected}expected holds; measured [6.9, 6.9]" in told.err) == bool(unexpected)
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ and what came out, as hashes (`as_it_ran`): code that was changed since, or an o
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from nbformat import NotebookNode
 
 from bookkit.code import code_of
 from bookkit.ledger.records import read_page_checks
+from bookkit.pages import tolerances
 from bookkit.pages.catalogue import (
     Page,
     UserError,
@@ -33,8 +34,11 @@ from bookkit.pages.catalogue import (
 from bookkit.pages.execution import PagesFailed, execute_pages
 from bookkit.pages.one_page import as_text, cell_ids, code_cells
 from bookkit.pages.processors import storing
+from bookkit.pages.stored_outputs import compare_outputs
 from bookkit.parser import Parser, complain, program, say
 from bookkit.settings import settings
+
+MOVED = 12  # differences that are told of one page
 
 
 def renew(
@@ -44,8 +48,8 @@ def renew(
     cache_dir: Path | None = None,
     only: Sequence[str] = (),
     force: bool = False,
-) -> list[Path]:
-    """Execute the pages of the book in `root`, or `only` those named; return the stored notebooks whose bytes differ.
+) -> dict[Path, list[str]]:
+    """Execute the pages of the book in `root`, or `only` those named; return stored notebooks whose bytes differ, and what moved.
 
     Paths are relative to `root`. They are rewritten, each in one step, unless `check`. A page comes from `cache_dir` when
     nothing that it depends on changed. Raises `PagesFailed`, before anything is written, when a page fails, and
@@ -60,11 +64,14 @@ def renew(
             f"`python -m jupytext --to md:myst {' '.join(edited)}`, or what the .md say with --force"
         )
     ages = {source: source.stat() for source in pages}
+    before = {
+        source: (_notebook(page.stored), tolerances.read(page.stored, edited=True)) for source, page in pages.items()
+    }
     if not check:
         require_writable({page.stored.parent for page in wanted})
     machine, environment = storing()
     results = execute_pages(list(pages), jobs, cache_dir, root, environment=environment)
-    changed = []
+    changed = {}
     for source, page in pages.items():
         content = nbformat.reads(results[source].notebook, as_version=4)
         # Who ran it: it must be compared on another machine. Not below "bookkit", which jupytext would carry into the .md.
@@ -72,18 +79,38 @@ def renew(
         content.metadata["ran"] = as_it_ran(content)
         fresh = as_text(content)
         if not page.stored.is_file() or page.stored.read_bytes() != fresh.encode():
-            changed.append(page.stored.relative_to(root))
+            changed[page.stored.relative_to(root)] = moved(*before[source], content)
             if not check:
                 write_atomically(page.stored, fresh)
                 os.utime(page.stored, ns=(ages[source].st_atime_ns, ages[source].st_mtime_ns))
     return changed
 
 
+def moved(stored: NotebookNode | None, known: tolerances.Tolerances, fresh: NotebookNode) -> list[str]:
+    """What a run shows otherwise than the stored one did, beyond its tolerances: whoever meant to change one figure sees all of them."""
+    if stored is None or len(code_cells(stored)) != len(code_cells(fresh)):
+        return []
+    pairs = compared(stored, fresh)
+    return [f"code cell {n}, {one}" for n, a, b in pairs for one in compare_outputs(a.outputs, b.outputs, known, n)]
+
+
+def compared(stored: NotebookNode, fresh: NotebookNode) -> Iterator[tuple[int, NotebookNode, NotebookNode]]:
+    """Number, stored and fresh form of each code cell whose outputs are compared."""
+    for number, (old, new) in enumerate(zip(code_cells(stored), code_cells(fresh), strict=True), start=1):
+        if "nbval-ignore-output" not in old.metadata.get("tags", []):
+            yield number, old, new
+
+
+def _notebook(path: Path) -> NotebookNode | None:
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception:  # none yet, or no notebook, such as one with the marks of a merge
+        return None
+
+
 def edited_alone(page: Page) -> bool:
     """Whether the .ipynb has cells that the .md lacks and that no renewal wrote: newer ones, or with ids that are not theirs."""
-    try:
-        stored = nbformat.read(page.stored, as_version=4)
-    except Exception:  # none yet, or no notebook, such as one with the marks of a merge
+    if (stored := _notebook(page.stored)) is None:
         return False
     theirs, ours = ([(cell.cell_type, cell.source) for cell in each.cells] for each in (stored, read_page(page)))
     if theirs == ours:
@@ -144,8 +171,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PagesFailed as error:
         return complain(error, 1)
     word = "would change" if options.check else "renewed"
-    for path in changed:
-        say(f"{word}: {path}")
+    for path, told in changed.items():
+        more = [f"  ... and {len(told) - MOVED} more"] if len(told) > MOVED else []
+        say(f"{word}: {path}", *(f"  {each}" for each in told[:MOVED]), *more)
     if not changed:
         say("Stored notebooks are up to date.")
     surprises = [record for path in changed if not options.check for record in surprising(root / path)]

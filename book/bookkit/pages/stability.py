@@ -30,13 +30,12 @@ from bookkit.pages.catalogue import (
     write_atomically,
 )
 from bookkit.pages.execution import PagesFailed, execute_pages
-from bookkit.pages.notebooks import stored_on
+from bookkit.pages.notebooks import compared, moved, stored_on
 from bookkit.pages.one_page import code_cells
 from bookkit.pages.pictures import KINDS, picture_difference
 from bookkit.pages.stored_outputs import (
     NUMBER,
     as_number,
-    compare_outputs,
     is_decimal,
     is_number,
     json_leaves,
@@ -121,7 +120,7 @@ def measure(stored: NotebookNode, runs: Mapping[str, NotebookNode]) -> Measureme
     found = Measurement(stored_numbers(stored))
     for machine, notebook in runs.items():
         found.changes[machine] = {}
-        for number, old, new in _compared(stored, notebook):
+        for number, old, new in compared(stored, notebook):
             _compare_cell(found, machine, number, old.outputs, new.outputs, not _counts(machine))
     return found
 
@@ -175,13 +174,6 @@ def _compare_text(found: Measurement, told: str, where: str, stored: str, fresh:
 def _counts(machine: str) -> bool:
     """Whether a machine's changes are of the size of rounding; a hard shake's are not."""
     return not machine.startswith("hard")
-
-
-def _compared(stored: NotebookNode, fresh: NotebookNode) -> Iterator[tuple[int, NotebookNode, NotebookNode]]:
-    """Number, stored and fresh form of each code cell whose outputs are compared."""
-    for number, (old, new) in enumerate(zip(code_cells(stored), code_cells(fresh), strict=True), start=1):
-        if "nbval-ignore-output" not in old.metadata.get("tags", []):
-            yield number, old, new
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
@@ -261,11 +253,10 @@ def judge(page: Page, runs: Mapping[str, NotebookNode], write: bool, every: bool
     faults = [*found.faults(), *too_wide(found.values, fresh)]
     if kept is not NONE:
         faults += [
-            f"{machine}: code cell {number}, {difference}"
+            f"{machine}: {difference}"
             for machine, notebook in runs.items()
             if _counts(machine)
-            for number, old, new in _compared(stored, notebook)
-            for difference in compare_outputs(old.outputs, new.outputs, kept, number)
+            for difference in moved(stored, kept, notebook)
         ]
     say(page.name, *report(found, fresh, every), *(f"  FAULT {fault}" for fault in faults))
     if write:
