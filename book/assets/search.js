@@ -8,7 +8,9 @@
   "use strict";
   const own = document.currentScript.src;
   // A paper's number on arXiv is one word, as in the index (bookkit/sphinx/search.py): Sphinx looks for no numbers.
-  window.splitQuery = (query) => query.replace(/\b(\d{4})\.(\d{5})\b/g, "arxiv$1x$2").match(/[\p{L}\p{N}_]+/gu) ?? [];
+  // And a word that all objects of JavaScript hold, as "constructor", would be found where no page has it.
+  window.splitQuery = (query) => (query.replace(/\b(\d{4})\.(\d{5})\b/g, "arxiv$1x$2").match(/[\p{L}\p{N}_]+/gu) ?? [])
+    .map((word) => (word.toLowerCase() in {} ? `${word}_` : word));
   const words = window.splitQuery((new URLSearchParams(location.search).get("q") ?? "").toLowerCase());
   const whole = words.join(" ");
   const asked = [...words, ...words.slice(1).map((word, place) => `${words[place]} ${word}`), ...(words.length > 2 ? [whole] : [])];

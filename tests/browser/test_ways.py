@@ -181,6 +181,35 @@ def test_the_page_that_is_named_so_comes_first(browser: Browser, address: str) -
         assert visit.errors == []
 
 
+@pytest.mark.parametrize(
+    "asked", ["constructor", "__proto__", "%"]
+)  # what every object of a script holds, and no word at all
+def test_what_no_page_has_is_not_found(browser: Browser, address: str, asked: str) -> None:
+    with visited(browser, address, f"search.html?q={quote(asked)}") as visit:
+        visit.page.locator("#search-results >> text=did not match any documents").wait_for()
+        assert visit.errors == []
+
+
+DENIED = """for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, {
+  configurable: true, get() { throw new DOMException("Access is denied for this document.", "SecurityError"); },
+});"""
+
+
+def test_a_browser_that_lets_no_page_keep_anything_has_menus_search_and_light(browser: Browser, address: str) -> None:
+    with visited(browser, address, NOTEBOOK) as visit:
+        page = visit.page
+        page.context.add_init_script(DENIED)
+        page.reload()
+        page.locator(".theme-switch-button:visible").first.click()
+        page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+        page.keyboard.press("Control+k")
+        page.wait_for_selector("#pst-search-dialog[open]")
+        page.keyboard.type("sign gradient")
+        page.keyboard.press("Enter")
+        page.locator("#search-results ul.search > li").first.wait_for()
+        assert visit.errors == []
+
+
 # What the address names stands at the top of the view, below the bar.
 ARRIVED = """() => {
   const place = document.getElementById(decodeURIComponent(location.hash.slice(1))), top = place?.getBoundingClientRect().top;

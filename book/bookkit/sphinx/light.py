@@ -23,6 +23,19 @@ from bookkit import drawn
 # sphinx_highlight.js marks the words of the last search on whatever page comes next, and forgets where the reader was on this one.
 UNUSED = ("thebe", "sphinx_highlight.js")
 MENU = re.compile(r'<ul class="list-caption">.*?</nav>', re.DOTALL)
+# Before the theme's first script. A browser that lets no page keep anything, and a page in another's frame, raise an error wherever
+# the theme asks what is kept: its menus, its search and its light would be dead. What is kept is then forgotten with the page.
+STORAGE = """<script>
+    for (const name of ["localStorage", "sessionStorage"]) {
+      try { window[name].length } catch {
+        const kept = new Map();
+        Object.defineProperty(window, name, { value: {
+          getItem: (key) => kept.get(key) ?? null, setItem: (key, value) => kept.set(key, value), removeItem: (key) => kept.delete(key),
+        } });
+      }
+    }
+  </script>
+  """
 NEAR_THE_TOP = 4000  # characters of HTML into the article: what is seen first
 
 
@@ -91,6 +104,7 @@ def mended(page: str) -> str:
     # "Search Ctrl+K", "Show code cell source": who speaks to the computer says what is on the screen, and that is the name.
     page = re.sub(r'(<button class="btn search-button-field[^>]*?) title="Search" aria-label="Search"', r"\1", page)
     page = page.replace('<summary aria-label="Toggle hidden content">', "<summary>")
+    page = page.replace('<script data-cfasync="false">', f'{STORAGE}<script data-cfasync="false">', 1)
     # On a page that stands in no part, such as the first, all parts of the menu would be folded.
     if (menu := MENU.search(page)) and "<details open" not in menu[0]:
         page = page[: menu.start()] + menu[0].replace("<details>", '<details open="open">', 1) + page[menu.end() :]
