@@ -347,7 +347,10 @@ def test_a_workflow_grants_nothing_by_itself_and_takes_actions_by_commit(name: s
         others = set(workflow["jobs"]) - {"tell"}
         assert set(workflow["jobs"]["tell"]["needs"]) == others
         # A job whose time ran out is no failure to GitHub, but cancelled; a run that a person cancelled is left alone.
-        assert workflow["jobs"]["tell"]["if"] == "${{ !cancelled() && (failure() || contains(needs.*.result, 'cancelled')) }}"
+        assert (
+            workflow["jobs"]["tell"]["if"]
+            == "${{ !cancelled() && (failure() || contains(needs.*.result, 'cancelled')) }}"
+        )
 
 
 def test_every_browser_test_waits_for_the_built_book() -> None:

@@ -118,6 +118,9 @@ FEW = np.random.default_rng(0).standard_normal((30, 3))  # few of the samples ar
             NotSeparable,
             "contradict",
         ),
+        # A vector separates these, 1e9 long: no proof that there is none.
+        (lambda: hard_margin(np.array([[1.0, 0.0], [-1.0, 1e-9]]), np.ones(2)), NotConverged, "nearly contradictory"),
+        (lambda: hard_margin(FEW[:3] * [1e-5, 1.0, 1e5], np.ones(3)), NotConverged, "nearly contradictory"),
         (lambda: hard_margin(np.zeros((2, 3)), np.ones(2)), NotSeparable, "zero"),
         (lambda: selection_margin(TOKENS, np.ones(TOKENS.n)), NotSeparable, "contradict"),
         (lambda: best_pattern({"SS": math.inf}), NotSeparable, "no class-level pattern"),

@@ -113,11 +113,11 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
     alpha = _polished(gram, np.ones(len(gram)))
     residual = _kkt_residual(gram, alpha)
     if not residual <= _EXACT:
-        alpha = _polished(gram, _interior_point(gram, max_iterations))
+        alpha = _polished(gram, _interior_point(points, gram, max_iterations))
         residual = _kkt_residual(gram, alpha)
     if not residual <= tolerance:
         # the solver may call its last iterate on the way to infinity a solution
-        _refuse_contradiction(gram, max_iterations)
+        _refuse_contradiction(points, gram, max_iterations)
         raise NotConverged(
             f"the solver's answer must satisfy the KKT conditions to {tolerance:g}; got {residual:.2g}: "
             "are two constraints nearly contradictory?"
@@ -154,19 +154,27 @@ def _solve(quadratic: Floats, linear: Floats, max_iterations: int, *, on_simplex
     return clarabel.DefaultSolver(upper, linear, constraints, bounds, cones, settings).solve()
 
 
-def _interior_point(gram: Floats, max_iterations: int) -> Floats:
+def _interior_point(points: Floats, gram: Floats, max_iterations: int) -> Floats:
     """Multipliers of the dual. Raises NotSeparable or NotConverged."""
     solution = _solve(gram, -np.ones(len(gram)), max_iterations)
     if str(solution.status) in ("Solved", "AlmostSolved"):
         multipliers: Floats = np.maximum(np.array(solution.x), 0.0)
         return multipliers
     if str(solution.status) != "MaxIterations":
-        _refuse_contradiction(gram, max_iterations)
-    raise NotConverged(f"the solver must converge; got status {solution.status} after {solution.iterations} iterations")
+        _refuse_contradiction(points, gram, max_iterations)
+    raise NotConverged(
+        f"the solver must converge; got status {solution.status} after {solution.iterations} iterations: "
+        "are two constraints nearly contradictory?"
+    )
 
 
-def _refuse_contradiction(gram: Floats, max_iterations: int) -> None:
-    """NotSeparable where a convex combination of the y_i r_i is zero: exactly then the dual runs off to infinity."""
+def _refuse_contradiction(points: Floats, gram: Floats, max_iterations: int) -> None:
+    """NotSeparable where a convex combination of the y_i r_i is zero: exactly then the dual runs off to infinity.
+
+    None is where least squares find a vector that separates: they see what is left of nearly contradictory points, and squares do not.
+    """
+    if (points @ np.linalg.lstsq(points, np.ones(len(points)), rcond=None)[0] > 0.5).all():
+        return
     certificate = _solve(gram, np.zeros(len(gram)), max_iterations, on_simplex=True)
     weights = np.maximum(np.array(certificate.x), 0.0)
     weights /= weights.sum()
