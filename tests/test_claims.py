@@ -3,6 +3,8 @@
 import json
 import math
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -153,6 +155,12 @@ def test_an_id_in_use_and_words_that_lack_a_line_are_refused(family, id, words, 
     with pytest.raises(ValueError, match=told):
         family.claim(id, words, wrong=1.0)(lambda s, c: None)
     assert list(family) == ["X1", "X2"]
+
+
+def test_claims_without_docstrings_say_who_dropped_them():
+    command = [sys.executable, "-OO", "-c", "import attnbook.one_token.claims"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stderr.rstrip().endswith("got no title: python -OO and PYTHONOPTIMIZE=2 drop docstrings")
 
 
 def test_records_survive_json_and_a_notebook(family, monkeypatch):

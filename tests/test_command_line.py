@@ -138,6 +138,11 @@ def test_where_no_kernel_can_be_reached_a_page_is_not_begun(hard_book, capsys, m
         (UserWarning("old"), 1, "a warning ends pages, as Python was asked to do: old: unset PYTHONWARNINGS"),
         (MemoryError(), 1, "pages needs more memory than it can have"),
         (OSError(errno.EROFS, "Read-only file system", "/book"), 1, "/book: Read-only file system"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory"),
+            1,
+            "the current folder was deleted",
+        ),  # os.getcwd
         (KeyboardInterrupt(), 130, "interrupted"),
         (UserError("a \x1b[2J b"), 2, "a \N{REPLACEMENT CHARACTER}[2J b"),
     ],

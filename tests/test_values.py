@@ -304,6 +304,13 @@ def test_a_value_with_another_meaning_is_refused_by_name(thing):
     assert taken == {(name, label) for name in good for label in works(thing, name)}
 
 
+@pytest.mark.parametrize(
+    "law", [sh.SignalNoiseLaw(5, 10, 1e200), ts.TokenLaw(10, 10, 3, 1e200), ic.RegressionLaw(3, 8, 1e200)]
+)
+def test_a_law_whose_squares_overflow_can_be_printed(law):
+    assert "inf" in str(law)
+
+
 # --- more than can be done --------------------------------------------------------------------------------------------
 
 GIB = float(1 << 30)

@@ -144,7 +144,7 @@ class RegressionLaw:
     @property
     def noise_variance(self) -> float:
         """s2 = d sigma^2: variance of the label noise in units of the variance of an entry of beta, in both conventions."""
-        return self.d * self.noise_std**2
+        return self.d * self.noise_std**2 if self.noise_std < 1e150 else math.inf  # a power would raise OverflowError
 
     @property
     def isotropic(self) -> bool:

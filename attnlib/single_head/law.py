@@ -162,7 +162,7 @@ class SignalNoiseLaw:
     def __str__(self) -> str:
         return (
             f"{self.n} samples of {self.tokens} tokens in d = {self.d}, labels flipped with probability {self.label_noise:g}\n"
-            f"signal norm {self.signal_norm:g}: SNR = {self.snr:.3g}, n SNR^2 = {self.n * self.snr**2:.3g}"
+            f"signal norm {self.signal_norm:g}: SNR = {self.snr:.3g}, n SNR^2 = {self.n * self.snr * self.snr:.3g}"
         )
 
     @checks.checked

@@ -137,10 +137,11 @@ class TokenLaw:
         return self.head_scale / self.signal_norm
 
     def __str__(self) -> str:
+        load = self.n * self.snr * self.snr  # a product is infinite where a power would raise OverflowError
         return (
             f"{self.n} samples of {self.tokens} tokens in d = {self.d}, labels flipped with probability {self.label_noise:g}\n"
-            f"signal norm {self.signal_norm:g}: SNR = {self.snr:.3g}, n SNR^2 = {self.n * self.snr**2:.3g}, "
-            f"n d SNR^4 = {self.n * self.d * self.snr**4:.3g}"
+            f"signal norm {self.signal_norm:g}: SNR = {self.snr:.3g}, n SNR^2 = {load:.3g}, "
+            f"n d SNR^4 = {load * self.d * self.snr * self.snr:.3g}"
         )
 
     def signal_share(self) -> torch.Tensor:

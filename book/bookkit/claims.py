@@ -206,7 +206,8 @@ class ClaimSet(dict[str, Claim]):
             said = _said(words or judge.__doc__ or "")
             if missing := [item for item in ("title", "statement", "wrong") if not said[item]]:
                 wanted = "a title, a statement and a line 'wrong: ...'"
-                raise ValueError(f"docstring of the judge of {id} must hold {wanted}; got no {missing[0]}")
+                dropped = "" if __debug__ else ": python -OO and PYTHONOPTIMIZE=2 drop docstrings"
+                raise ValueError(f"docstring of the judge of {id} must hold {wanted}; got no {missing[0]}{dropped}")
             facts = (source or self.source, self.part, judge, wrong, said["wrong"], regime or said["regime"])
             links = {"box": tuple(box.split()), "uses": tuple(uses.split())}
             self[id] = Claim(id, said["title"], said["statement"], *facts, **links, coarse=_reasons(said), **more)

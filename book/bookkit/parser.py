@@ -133,6 +133,8 @@ def answered(command: str, work: Callable[[], int | None]) -> int:
     except MemoryError:
         return complain(f"{command} needs more memory than it can have: take smaller sizes, or fewer --jobs", 1)
     except OSError as error:  # a full disk, a folder that is read-only
+        if isinstance(error, FileNotFoundError) and error.filename is None:  # from os.getcwd alone
+            error.filename = "the current folder was deleted, change into another"
         return _closed(complain(f"{error.filename or command}: {error.strerror or one_line(error)}", 1))
     except Warning as error:  # PYTHONWARNINGS=error in the shell, or python -W error
         return complain(
