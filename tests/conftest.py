@@ -10,6 +10,8 @@ import torch
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.setdefault("ATTNLIB_QUIET", "1")  # as on pages: whether a loop is in the cache already changes no output
+
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import hashlib
 import importlib.util
+import logging
 import os
 import pickle
 import platform
@@ -19,10 +20,12 @@ from types import ModuleType
 from typing import Any
 
 from attnlib.kernels import _reads
-from attnlib.kernels.dispatch import without_numba
+from attnlib.kernels.dispatch import log, without_numba
 
 # Of numba's configuration, what makes other machine code and is not in its own key, which has the processor and its features.
 SWITCHES = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "USING_SVML")
+
+QUIET = "ATTNLIB_QUIET"  # set where what is said would stand in a page: that something is compiled is then said at level INFO
 
 _temporary: list[tempfile.TemporaryDirectory] = []
 
@@ -89,7 +92,10 @@ def _write(path: Path, text: bytes) -> None:
 
 @functools.cache
 def _sealed_cache() -> type[Any]:
-    """numba's cache of a function, whose files end with a checksum. One that is damaged counts as not there, and is made again."""
+    """numba's cache of a function, whose files end with a checksum. One that is damaged counts as not there, and is made again.
+
+    That something is compiled is said before it begins.
+    """
     from numba.core.caching import FunctionCache, IndexDataCacheFile
 
     def checked(content: bytes) -> bytes:
@@ -116,10 +122,19 @@ def _sealed_cache() -> type[Any]:
             return pickle.loads(checked(Path(self._data_path(name)).read_bytes()))
 
     class Cache(FunctionCache):
-        def __init__(self, function: object) -> None:
+        def __init__(self, function: object, name: str) -> None:
             super().__init__(function)
+            self.what = name
             stamp = self._impl.locator.get_source_stamp()
             self._cache_file = Files(self._cache_path, self._impl.filename_base, stamp)
+
+        def load_overload(self, *wanted: object) -> object:
+            if (found := super().load_overload(*wanted)) is None:
+                level = logging.INFO if os.environ.get(QUIET) else logging.WARNING
+                log.log(
+                    level, "compiling the loop %s for this processor: some seconds, kept for the next time", self.what
+                )
+            return found
 
         def save_overload(self, *compiled: object) -> None:
             with contextlib.suppress(OSError):  # the disk is full: it runs all the same
@@ -147,7 +162,7 @@ def module(name: str, text: str) -> ModuleType:
     cached = _sealed_cache()
     for function in vars(made).values():
         if isinstance(getattr(function, "_cache", None), cached.__base__):
-            function._cache = cached(function.py_func)
+            function._cache = cached(function.py_func, name)
     return made
 
 

@@ -123,15 +123,21 @@ def splat(context, value):
     return (Floats(value), build) if isinstance(value, types.Number) else None
 
 
-@intrinsic
-def spread(context, array, index):
-    """array[index] in all lanes, not checked, in IEEE's arithmetic."""
+def _spread(flags):
+    @intrinsic
+    def spread(context, array, index):
+        """array[index] in all lanes, not checked."""
 
-    def build(context, builder, signature, values):
-        kind = signature.return_type.llvm
-        return broadcast(builder, builder.load(place(context, builder, array, *values, kind.element)), kind)
+        def build(context, builder, signature, values):
+            kind = signature.return_type.llvm
+            return broadcast(builder, builder.load(place(context, builder, array, *values, kind.element)), kind)
 
-    return (Lanes(array.dtype)(array, index), build) if is_buffer(array) else None
+        return (Lanes(array.dtype, flags)(array, index), build) if is_buffer(array) else None
+
+    return spread
+
+
+spread, splat_at = _spread(()), _spread(FLAGS)  # in IEEE's arithmetic, or relaxed
 
 
 def _load(flags, alignment):

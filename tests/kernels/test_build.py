@@ -14,6 +14,7 @@ import pytest
 
 from attnlib.kernels import _build, _reads
 from attnlib.kernels.in_context._source import source as in_context_source
+from bookkit.pages.environment import page_environment
 
 PROBE = """
 import math
@@ -183,6 +184,23 @@ def test_a_damaged_file_is_made_again(damage, kind: str, tmp_path: Path, monkeyp
         assert hits() == 1
 
 
+@pytest.mark.parametrize(("quiet", "level"), [("", "WARNING"), ("1", "INFO")])
+def test_that_something_is_compiled_is_said_once_before_and_in_no_page(
+    quiet: str, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="attnlib.kernels")
+    monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path))
+    monkeypatch.setenv(_build.QUIET, quiet)
+    for _ in range(2):  # the second time it is in the cache
+        function = _build.module.__wrapped__("probe", PROBE).probe
+        for _ in range(2):
+            function(4.0)
+            (said,) = caplog.records
+    assert said.levelname == level
+    assert said.message.startswith("compiling the loop probe for this processor: some seconds")
+    assert page_environment(tmp_path)[_build.QUIET]
+
+
 def test_a_disk_that_is_full_keeps_nobody_from_computing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATTNLIB_CACHE", str(tmp_path))
     function = _build.module.__wrapped__("probe", PROBE).probe
@@ -211,7 +229,7 @@ SOURCES = {
         str(path.parent.relative_to(ROOT)): path.read_text()
         for path in sorted([*ROOT.glob("attnlib/**/_loops.py"), *ROOT.glob("book/**/*_loops.py")])
     },
-    "in_context": in_context_source(3),
+    "in_context, d = 3": in_context_source(3),
 }
 PAIRS = [(source, module) for source, text in SOURCES.items() for module in _reads.reads(text)]
 
@@ -233,7 +251,7 @@ print(json.dumps(imported))
 """
     imported = json.loads(answer(python(code, json.dumps(SOURCES), ATTNLIB_CACHE=str(tmp_path))))
     assert imported == {source: list(_reads.reads(text)) for source, text in SOURCES.items()}
-    assert len(imported) == 7
+    assert len(imported) == 8
     assert "attnlib.quadrature" in imported["attnlib/kernels/gaussian_tail"]
 
 

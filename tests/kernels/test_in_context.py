@@ -12,6 +12,16 @@ from tests.kernels.starts import advance, call_of, setting, start
 from tests.rounding import rounding
 
 
+@pytest.fixture(params=["written out", "any d"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both compiled loops at d = 5."""
+    if request.param == "any d":
+        monkeypatch.setattr(compiled, "WRITTEN_OUT", 4)
+
+
+BOTH_FORMS = pytest.mark.usefixtures("form")
+
+
 def both(chosen: dict, *, scale: float = 1.0):
     """(state and losses of the reference in float64, the same of the compiled loop) from one start."""
     size = (len(chosen["streams"]), chosen["heads"], chosen["d"])
@@ -34,16 +44,29 @@ def both(chosen: dict, *, scale: float = 1.0):
         {"heads": 1, "d": 2, "length": 2, "batch": 37, "streams": [5, 5]},
         {"heads": 2, "d": 2, "length": 13, "batch": 128, "streams": [1, 0]},
         {"heads": 4, "d": 2, "length": 3, "batch": 16, "streams": [2**32 - 1]},
+        # Beyond what is written out: n below, at and above whole vectors, a tile of rows cut short, one block or several.
+        {"heads": 1, "d": 5, "length": 4, "batch": 37, "streams": [4, 4], "written_out": 4},
+        {"heads": 3, "d": 13, "length": 9, "batch": 37, "streams": [8, 8, 3]},
+        {"heads": 1, "d": 15, "length": 2, "batch": 16, "streams": [4, 9]},
+        {"heads": 1, "d": 33, "length": 7, "batch": 128, "streams": [2]},
+        {"heads": 3, "d": 47, "length": 5, "batch": 21, "streams": [1, 0]},
     ],
+    ids=lambda size: " ".join(f"{size[name]}" for name in ("heads", "d", "length", "batch")),
 )
 @pytest.mark.parametrize("optimiser", ["SGD", "Adam", "AdamW"])
-def test_fifty_steps_are_those_of_the_reference(size: dict, optimiser: str) -> None:
+def test_fifty_steps_are_those_of_the_reference(size: dict, optimiser: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Room for rounding: a score is three sums over features one after another, a gradient takes two more, both sum over tokens,
+    and heads and prompts are summed; what is compared is below one.
+    """
+    size = dict(size)
+    monkeypatch.setattr(compiled, "WRITTEN_OUT", size.pop("written_out", compiled.WRITTEN_OUT))
     chosen = setting(**size, optimiser=optimiser, weight_decay=0.1, first_step=3)
     chosen["learning_rate"] = [2e-3 / (1 + run) for run in range(len(size["streams"]))]
     (exact, expected), (found, seen) = both(chosen)
+    room = rounding(5 * (size["d"] + 1) + 2 * size["length"] + size["heads"] + size["batch"])
     for one, other in zip(exact, found, strict=True):
-        np.testing.assert_allclose(other, one, rtol=0, atol=1e-5)
-    np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(other, one, rtol=0, atol=room)
+    np.testing.assert_allclose(seen, expected, rtol=room, atol=room)
     begin = start(len(size["streams"]), size["heads"], size["d"])[0]
     assert abs(exact[0] - begin).max() > 1e-3  # far more than what the comparison forgives
 
@@ -62,6 +85,7 @@ def test_the_reference_is_the_same_whatever_number_of_steps_has_its_prompts_made
         torch.testing.assert_close(torch.as_tensor(one), torch.as_tensor(other), rtol=1e-12, atol=1e-14)
 
 
+@BOTH_FORMS
 def test_one_token_is_attended_to_whatever_its_score() -> None:
     """W_Q and W_K have no gradient then, only its rounding, which Adam makes into steps: they are not compared."""
     chosen = setting(length=1, batch=37, streams=[5, 8])
@@ -70,6 +94,7 @@ def test_one_token_is_attended_to_whatever_its_score() -> None:
     np.testing.assert_allclose(seen, expected, rtol=1e-5, atol=1e-5)
 
 
+@BOTH_FORMS
 def test_other_betas_and_eps_are_used() -> None:
     chosen = setting(betas=(0.7, 0.95), eps=1e-3, learning_rate=1e-2)
     (exact, _), (found, _) = both(chosen)
@@ -77,6 +102,7 @@ def test_other_betas_and_eps_are_used() -> None:
         np.testing.assert_allclose(other, one, rtol=0, atol=2e-5)
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("scale", [2.0, 4.0, 8.0, 16.0, 40.0])
 def test_large_scores_neither_overflow_nor_lose_the_softmax(scale: float) -> None:
     """Adam's first moment after one step is a tenth of the gradient. Scores reach thousands; exp2 ends at 128."""
@@ -97,6 +123,7 @@ def expected_circuits(scale: float) -> torch.Tensor:
     return key.swapaxes(1, 2) @ query / math.sqrt(6)
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("streams", [[6], [6, 6], [6, 7, 6]])
 def test_two_calls_end_where_one_does(streams: list[int]) -> None:
     size = (len(streams), 2, 5)
@@ -110,6 +137,7 @@ def test_two_calls_end_where_one_does(streams: list[int]) -> None:
     assert torch.equal(whole, torch.cat((first, second), dim=1))
 
 
+@BOTH_FORMS
 def test_neither_threads_nor_company_change_a_run() -> None:
     streams, rates = [6, 7, 6, 6, 8], [1e-3, 2e-3, 3e-3, 4e-3, 5e-3]
     base = setting(batch=37)
@@ -159,6 +187,7 @@ def test_a_polynomial_is_as_exact_as_float32(name: str, low: float, high: float,
     )  # what a polynomial of its degree leaves, computed in float64
 
 
+@BOTH_FORMS
 def test_a_training_that_diverges_shows_in_its_losses() -> None:
     state = start(2, 2, 5, dtype=torch.float32)
     seen = advance(*state, **setting(optimiser="SGD", learning_rate=[1e-3, 1e6]), implementation="compiled")
@@ -168,6 +197,7 @@ def test_a_training_that_diverges_shows_in_its_losses() -> None:
     assert not torch.isfinite(seen[1, first:]).any()
 
 
+@BOTH_FORMS
 @pytest.mark.parametrize("place", [5, 40, 80, 110], ids=["W_Q, empty column", "W_K", "W_V", "W_O"])
 def test_one_broken_weight_shows_at_once(place: int) -> None:
     for broken in (np.nan, np.inf):

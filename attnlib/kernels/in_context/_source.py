@@ -19,12 +19,11 @@ import numpy as np
 from numba import njit
 
 from attnlib.kernels._simd import (
-    align_stack, any_outside, fma, lane_sum, larger, load, load_any, splat, sqrt, store, store_any,
+    align_stack, any_outside, fma, lane_sum, larger, load, load_any, splat, store, store_any,
 )
 from attnlib.kernels._simd_functions import dot, dot_minus, exp2, normals, philox
+from attnlib.kernels._update import inner, update
 
-# Functions called from compiled code only need no way in from Python: a tenth of the time to compile.
-inner = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
 outer = njit(nogil=True, error_model="numpy", cache=True)
 F, I = np.float32, np.int64  # I(constant): a constant would be a type of its own, and `combine` compiled for each
 D, N, P = {d}, {n}, {parameters}
@@ -48,15 +47,6 @@ def draw(data, z_at, x_at, y_at, key_low, key_high, prompt, step, stream, length
         store(data, z_at + 16 * k, z_k)
         store(data, z_at + 16 * d, fma(y, splat(noise_std), dot((z_k for k), (b_k for k))))
         z_at += 16 * n
-
-
-@inner
-def draw_raw(data, key_low, key_high, prompt, step, stream, length):
-    state = philox(key_low, key_high, prompt, step, stream)
-    for i in range(D + 1 + length * ((D + 2) // 2)):
-        first, second, state = normals(state, 2)
-        store(data, 32 * i, first)
-        store(data, 32 * i + 16, second)
 
 
 @inner
@@ -193,29 +183,6 @@ def factor_gradient(data, w_at, sums_at, g_at, out_at):
         data[out_at + 3 * N * N + a] = total
 
 
-@inner
-def update(data, w_at, size, slope_at, kind, rate, decay, b1, b2, eps, c1, c2):
-    """kind 0: SGD, 1: Adam, 2: AdamW; moments lie `size` and 2 `size` after the weights. c1 = 1/(1 - b1^t), c2 = 1/sqrt(1 - b2^t)."""
-    align_stack()
-    for i in range(0, size, 16):
-        w = load(data, w_at + i)
-        slope = load(data, slope_at + i)
-        if kind == 2:
-            w = w * splat(F(1.0) - rate * decay)
-        else:
-            slope = fma(splat(decay), w, slope)
-        if kind == 0:
-            w = w - splat(rate) * slope
-        else:
-            m, v = load(data, w_at + size + i), load(data, w_at + 2 * size + i)
-            m = fma(splat(F(1.0) - b1), slope - m, m)
-            v = fma(splat(F(1.0) - b2) * slope, slope, splat(b2) * v)
-            store(data, w_at + size + i, m)
-            store(data, w_at + 2 * size + i, v)
-            w = w - splat(rate * c1) * m / fma(sqrt(v), splat(c2), splat(eps))
-        store(data, w_at + i, w)
-
-
 @outer
 def train(
     heads, runs, data, bits, areas, key_low, key_high, stream, first_step, first, last, length, batch, beta_std,
@@ -265,17 +232,6 @@ def train(
             for h in range(heads):
                 factor_gradient(data, w_at + P * h, sums_at + 16 * N * (D + 1) * h, g_at, slope_at + P * h)
             update(data, w_at, size, slope_at, kind, F(rates[r]), F(decay), F(b1), F(b2), F(eps), c1, c2)
-
-
-@outer
-def fill(out, data, key_low, key_high, stream, first_step, steps, batch, length):
-    """Raw normals (steps, batch, count) in the order of prompt_stream."""
-    for i in range(steps):
-        for b in range((batch + 15) // 16):
-            draw_raw(data, key_low, key_high, 16 * b, first_step + i, stream, length)
-            for lane in range(min(16, batch - 16 * b)):
-                for c in range(out.shape[2]):
-                    out[i, 16 * b + lane, c] = data[16 * c + lane]
 '''
 
 
@@ -305,7 +261,7 @@ def _block(d: int) -> str:
 
 
 def source(d: int) -> str:
-    """Python source of a module with `train` and `fill` for prompts of dimension d."""
+    """Python source of a module with `train` for prompts of dimension d."""
     n = d + 1
     header = _HEADER.format(d=d, n=n, parameters=3 * n * n + n, merge=1.4426950408889634 / n**0.5, gradient=1 / n**0.5)
     return header + _block(d) + "\n\n" + _LOOPS

@@ -1,14 +1,15 @@
 """Training of in-context regression, compiled: `reference.advance` in float32, about a hundred times faster.
 
-Needs numba (extra `kernels`), asked for at the first call, which also compiles for that d (seconds; kept between
-processes). `reference` says what is computed, `prompt_stream` from which random numbers.
+Needs numba (extra `kernels`), asked for at the first call, which also compiles (seconds; kept between processes): up to
+d = `WRITTEN_OUT` for that d alone, beyond it once for all. `reference` says what is computed, `prompt_stream` from which random numbers.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +20,21 @@ from attnlib.kernels.in_context import OPTIMISERS, Call
 from attnlib.kernels.in_context._source import source
 from attnlib.kernels.prompt_stream import normals_per_prompt
 
+WRITTEN_OUT = 12  # the largest d whose loop is written out; the time to compile grows with d, to minutes at 40
 _LANES = 16
 _WORK = 1 << 28  # numbers of tokens that heads read in a first call: about a twentieth of a second
 
 
+def _loops() -> ModuleType:
+    return _build.loops(__file__, "_loops.py")
+
+
+def _trainer(d: int) -> Callable[..., Any]:
+    return functools.partial(_loops().train, d) if d > WRITTEN_OUT else _written_out(d).train
+
+
 @functools.cache
-def _compiled(d: int) -> ModuleType:
+def _written_out(d: int) -> ModuleType:
     return _build.module(f"in_context_d{d}", source(d))
 
 
@@ -38,18 +48,35 @@ def _scratch(call: Call, runs: int) -> tuple[np.ndarray, tuple[int, ...]]:
     held = 1 if runs == 1 else blocks
     n, heads = call.width, call.heads
     state = whole(heads * (3 * n * n + n), _LANES)
-    sizes = {
-        "targets": _LANES * held,
-        "queries": _LANES * call.d * held,
-        "tokens": _LANES * n * call.length * held,
-        "exponentials": _LANES * call.length,
-        "means": _LANES * 2 * n * heads,
-        "sums": _LANES * n * n * heads,
-        "circuits": whole(heads * (n * n + n), _LANES) + 2 * _LANES,
-        "circuit gradient": whole(2 * n * n + n, _LANES) + 2 * _LANES,
-        "gradient": state + 2 * _LANES,
-        "states": 3 * state * runs + 2 * _LANES,
-    }
+    vectors, rows = _LANES * n * blocks, _LANES * whole(n, _LANES) * blocks
+    sizes = (
+        {
+            "targets": _LANES * held,
+            "queries": _LANES * call.d * held,
+            "tokens": _LANES * n * call.length * held,
+            "exponentials": _LANES * call.length,
+            "means": _LANES * 2 * n * heads,
+            "sums": _LANES * n * n * heads,
+            "circuits": whole(heads * (n * n + n), _LANES) + 2 * _LANES,
+            "circuit gradient": whole(2 * n * n + n, _LANES) + 2 * _LANES,
+        }
+        if call.d <= WRITTEN_OUT
+        else {
+            "prompts": _LANES * 2 * n * held,
+            "tokens": _LANES * (n * call.length * held + 1),
+            "queries as rows": rows,
+            "weights and values": _LANES * 2 * call.length * heads,
+            "u": _LANES * n,
+            "V": _LANES * n * heads,
+            "W_Q z_q": vectors * heads,
+            "W_K C": vectors * heads,
+            "A": vectors * heads,
+            "C": _LANES * n,
+            "C as rows": rows * heads,
+            "row": whole(n, _LANES),
+        }
+    )
+    sizes |= {"gradient": state + 2 * _LANES, "states": 3 * state * runs + 2 * _LANES}
     ends = np.cumsum([2 * _LANES, *sizes.values()])
     data = aligned(int(ends[-1]), np.float32)
     data[: call.batch - _LANES * (blocks - 1)] = 1.0
@@ -69,15 +96,16 @@ def _groups(call: Call, threads: int) -> list[np.ndarray]:
 
 
 def _step(call: Call) -> int:
-    """Numbers that the heads of a run read of the tokens of a step."""
-    return call.batch * call.length * call.width * call.heads
+    """Numbers that the heads of a run read in a step, of tokens and, for each prompt, of their matrices."""
+    matrices = 2 * call.width if call.d > WRITTEN_OUT else 0
+    return call.batch * (call.length + matrices) * call.width * call.heads
 
 
 def advance(
     call: Call, weights: torch.Tensor, first_moment: torch.Tensor, second_moment: torch.Tensor, threads: int
 ) -> torch.Tensor:
     """Train as `attnlib.kernels.in_context.advance` says: float32 tensors on the CPU, changed in place."""
-    train = _compiled(call.d).train
+    train = _trainer(call.d)
     state = [tensor.numpy().reshape(len(weights), -1) for tensor in (weights, first_moment, second_moment)]
     numbers = state[0].shape[1]
     losses = np.empty((len(weights), call.steps), dtype=np.float32)
@@ -112,12 +140,12 @@ def normals(
     Within 1e-6 of the float64 definition where the pair's radius is above 0.1, and within 1e-4 everywhere.
     """
     count = normals_per_prompt(d, length)
-    fill = _compiled(d).fill
+    fill = _loops().fill
     out = np.empty((len(streams), steps, prompts, count), dtype=np.float32)
     data = aligned(_LANES * count, np.float32)
     for part, stream in zip(out, streams, strict=True):
         for first, last in in_calls(steps, max(1, _WORK // (prompts * count))):
             fill(
-                part[first:last], data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step + first, last - first, prompts, length
+                part[first:last], data, seed & 0xFFFFFFFF, seed >> 32, int(stream), first_step + first, last - first, prompts
             )  # fmt: skip
     return out

@@ -55,6 +55,7 @@ def page_environment(folder: Path, code: Code = NO_CODE, further: Mapping[str, s
         "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
         "JUPYTER_CONFIG_DIR": str(folder / "config"),
         TABLES: str(folder / "tables"),
+        "ATTNLIB_QUIET": "1",  # that loops are compiled is for who waits, not for the page
         "PYTHONPATH": code.search_path,  # the kernel imports the very tree that was hashed
         "PYTHONHASHSEED": "0",
         "PYTHONUTF8": "1",
