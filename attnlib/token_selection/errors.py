@@ -36,7 +36,6 @@ class Population:
     loss_se: torch.Tensor
     attention: torch.Tensor  # (..., T), mean weight on each token
     attention_se: torch.Tensor
-    effective_draws: torch.Tensor  # (sum w)^2 / sum w^2 of errors w; few: rare scores decide
 
     @property
     def accuracy(self) -> torch.Tensor:
@@ -110,7 +109,7 @@ def _one_model(
     # Average the two classes of each pair first: the difference between classes is not a sampling error.
     pairs = (x.unflatten(0, (count // 2, 2)).mean(1) for x in (log_error.exp(), losses, s))
     (error, error_se), (loss, loss_se), (attention, attention_se) = (_mean_and_se(x) for x in pairs)
-    return error, error_se, loss, loss_se, attention, attention_se, _effective(log_error)
+    return error, error_se, loss, loss_se, attention, attention_se
 
 
 def _given_scores(
@@ -130,10 +129,6 @@ def _given_scores(
     s = torch.softmax((means @ v).repeat(count // 2, 1) + sigma * norm * g, -1)
     mean = (s * ((means @ nu).repeat(count // 2, 1) + sigma * along * g)).sum(-1)
     return s, mean, sigma * rest * s.square().sum(-1).sqrt(), true
-
-
-def _effective(log_weights: torch.Tensor) -> torch.Tensor:
-    return torch.exp(2 * torch.logsumexp(log_weights, 0) - torch.logsumexp(2 * log_weights, 0))
 
 
 def _mean_and_se(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
