@@ -72,6 +72,7 @@ class Prompts:
         """L, the number of examples in a prompt."""
         return self.x.shape[-2]
 
+    @checks.checked
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Prompts:
         """`change` applied to every field: a dtype, a device, a slice of the leading axis."""
         return Prompts(*(change(getattr(self, field.name)) for field in dataclasses.fields(self)))

@@ -62,6 +62,7 @@ class HeadWeights:
         return torch.cat([*(w.flatten(2) for w in (self.query, self.key, self.value)), self.output], dim=2)
 
     @staticmethod
+    @checks.checked
     def from_flat(values: torch.Tensor) -> HeadWeights:
         """The inverse of `flat`: views into (R, H, 3 n^2 + n). Raises ValueError for another last axis."""
         size = values.shape[-1]

@@ -88,7 +88,8 @@ class History:
         return HeadWeights.from_flat(torch.from_numpy(self.state["weights"]))
 
     def at(self, step: int) -> int:
-        """Index of the last record at or before `step`."""
+        """Index of the last record at or before `step`. Raises ValueError unless `step` is a whole number >= 0."""
+        step = checks.whole_number("step", step, at_least=0)
         return int(np.searchsorted(self.steps, step, side="right")) - 1
 
 

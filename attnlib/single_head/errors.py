@@ -59,10 +59,11 @@ def scores_of_fresh_data(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> Fr
     return fresh_scores(v, p, sample)
 
 
-def fresh_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> FreshScores:
-    """`scores_of_fresh_data` for arguments that have been checked."""
+def fresh_scores(v: torch.Tensor, p: torch.Tensor, sample: Sample, most: int = 1100) -> FreshScores:
+    """`scores_of_fresh_data` for arguments that have been checked; of v brought within 2^-`most` and 2^`most`, by a power of two."""
     # First divide v by a power of two: then its squares neither vanish nor overflow, and no digit changes.
     v, exponent = _to_one(v)
+    exponent = exponent.clamp(-most, most)
     # Signal part: components along the two signals. Noise part: what remains after projecting off the directions that noise avoids.
     units = sample.avoided
     std = sample.law.noise_std
@@ -138,8 +139,8 @@ def log10_clean_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_c
 
 
 def exact_log10_error(v: torch.Tensor, p: torch.Tensor, sample: Sample, *, per_class: bool = False) -> torch.Tensor:
-    """`log10_clean_error` for arguments that have been checked."""
-    return _log10_error(fresh_scores(v, p, sample), per_class, sample.law.class_probability)
+    """`log10_clean_error` for arguments that have been checked: it does not depend on the size of v, whose digits are all kept."""
+    return _log10_error(fresh_scores(v, p, sample, most=500), per_class, sample.law.class_probability)
 
 
 @checks.checked

@@ -300,6 +300,13 @@ def test_bad_calls() -> None:
         train(SMALL, implementation="compiled", dtype="float64")
 
 
+test_bad_calls_of_what_a_training_makes = refusing(
+    (lambda step: train(SMALL.replace(steps=2)).at(step), {"step": 0}, {"step": [-1, 1.5, "2", None]}),
+    (lambda: HeadWeights.from_flat([1.0]), "values must be a torch tensor; got list"),
+    (lambda: SMALL.law.draw(3, 0).map("x"), "change must be a function; got str"),
+)
+
+
 def test_without_numba_the_readable_implementation_trains(monkeypatch) -> None:
     monkeypatch.setattr(dispatch, "has_numba", lambda: False)
     assert train(SMALL.replace(steps=3)).implementation == "reference"

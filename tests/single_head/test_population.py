@@ -155,15 +155,15 @@ def test_steps_that_are_never_reached_have_no_error_and_nothing_is_nan():
     assert error.isneginf().any()
 
 
-@pytest.mark.parametrize("factor", [5e-324, 1e-300, 1e-160, 1e-20, 3.0, 1e20, 1e160, 1e300])
+@pytest.mark.parametrize("factor", [5e-324, 1e-310, 1e-300, 1e-160, 1e-20, 3.0, 1e20, 1e160, 1e300])
 def test_the_unit_of_v_changes_no_error(factor):
     """sign f is the same for v and c v; and where a number of v is no longer there (5e-324), no error is invented."""
     sample, v, p = _trained(200, 40_000, 30.0, 0.05, 0.025, seed=3, runs=3)
     exact, small = log10_clean_error(v, p, sample, per_class=True), v.abs().max() * factor < 1e-300
     scaled = log10_clean_error(v * factor, p, sample, per_class=True)
     assert scaled.isfinite().all()
-    if not small:
-        torch.testing.assert_close(scaled, exact, rtol=1e-12, atol=0)
+    if factor > 5e-324:  # digits that a subnormal number has not are lost, and no others
+        torch.testing.assert_close(scaled, exact, rtol=1e-6 if small else 1e-12, atol=0)
     weak = 0.02 * p  # attention near one half: errors that can be counted
     counted = [clean_error_sampled(x, weak, sample, 2000).value for x in (v, v * factor)]
     assert small or torch.equal(*counted)
