@@ -3,9 +3,12 @@
 All pages as files: test_built_pages; the ledger: test_ledger. All faults of a page are told at once.
 """
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser
 
 from tests.browser import looks
@@ -85,3 +88,22 @@ def test_rows_of_the_map_stand_apart_and_a_phone_reads_a_list(browser: Browser, 
         box = visit.page.locator(".map-uses").first.bounding_box()
         assert box
         assert (box["width"] > 50) == (viewport is PHONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "width"),
+    [
+        ("book/map.html", ".map-box[data-source=derived] .map-title", 6),  # the filled square
+        ("book/explorers/two_steps.html", "input[type=range]", 80),  # the track
+    ],
+)
+def test_what_is_painted_as_a_background_is_seen_in_a_readers_own_colours(
+    browser: Browser, address: str, name: str, part: str, width: int
+) -> None:
+    with visited(browser, address, name, forced_colors="active") as visit:
+        visit.page.locator(part).first.scroll_into_view_if_needed()
+        box = visit.page.locator(part).first.bounding_box()
+        assert box
+        middle = {"x": box["x"], "y": box["y"] + box["height"] / 2 - 2, "width": width, "height": 4}
+        pixels = np.asarray(Image.open(io.BytesIO(visit.page.screenshot(clip=middle))).convert("L"))  # type: ignore[arg-type]
+        assert (pixels.min(0) < 128).mean() > 0.8
