@@ -29,7 +29,7 @@ def _say(name: str, expected: str, value: object, hint: str) -> str:
 def _short(value: object) -> str:
     if isinstance(value, torch.Tensor) and value.ndim:
         return f"a {value.dtype} tensor of shape {tuple(value.shape)}"
-    return shortened(value)
+    return " ".join(shortened(value).split())
 
 
 # --- by annotation ----------------------------------------------------------------------------------------------------
@@ -39,7 +39,8 @@ def checked(thing: T) -> T:
     """A door: a public function, or a dataclass that readers make. Arguments are checked here, and nowhere behind it.
 
     Those annotated with a class, bool or Callable are checked by this decorator; numbers and texts have ranges, which the function
-    checks in its first lines. Numpy's numbers become Python's. A ValueError on its way out gets a note with the caller's call.
+    checks in its first lines. Numpy's numbers become Python's, and so do arrays and tensors of one number where a number is annotated:
+    what a frozen law holds is its own. A ValueError on its way out gets a note with the caller's call.
     """
     if isinstance(thing, type):
         thing.__init__ = checked(thing.__init__)  # type: ignore[misc]
@@ -47,18 +48,22 @@ def checked(thing: T) -> T:
     names = tuple(inspect.signature(thing).parameters)
 
     @functools.cache
-    def kinds() -> dict[str, tuple[type, ...]]:
-        hints = typing.get_type_hints(thing)
-        return {name: classes for name in names if (classes := _classes(hints.get(name, object)))}
+    def kinds() -> tuple[dict[str, tuple[type, ...]], set[str]]:
+        hints = {name: hint for name, hint in typing.get_type_hints(thing).items() if name in names}
+        numbers = {
+            name for name, hint in hints.items() if any(x in (int, float) for x in (hint, *typing.get_args(hint)))
+        }
+        return {name: classes for name, hint in hints.items() if (classes := _classes(hint))}, numbers
 
     @functools.wraps(thing)
     def call(*args: Any, **given: Any) -> Any:
-        args = tuple(_plain(value) for value in args)
-        given = {name: _plain(value) for name, value in given.items()}
+        kind, numbers = kinds()
+        args = tuple(_plain(value, at < len(names) and names[at] in numbers) for at, value in enumerate(args))
+        given = {name: _plain(value, name in numbers) for name, value in given.items()}
         named = dict(zip(names, args, strict=False)) | given
         try:
             for name, value in named.items():
-                if (classes := kinds().get(name)) and not isinstance(value, classes):
+                if (classes := kind.get(name)) and not isinstance(value, classes):
                     raise ValueError(_no_instance(name, value, classes))
             return thing(*args, **given)
         except ValueError as error:
@@ -74,8 +79,10 @@ def _brief(value: object) -> str:
     return _short(value) if plain else type(value).__name__
 
 
-def _plain(value: object) -> object:
-    return value.item() if isinstance(value, np.generic) else value
+def _plain(value: object, number: bool) -> object:
+    if number and isinstance(value, torch.Tensor | np.ndarray) and value.ndim == 0 and str(value.device) != "meta":
+        value = value.item()
+    return float(value) if isinstance(value, np.floating) else value.item() if isinstance(value, np.generic) else value
 
 
 def _no_instance(name: str, value: object, classes: tuple[type, ...]) -> str:
@@ -141,7 +148,7 @@ def steps_within(record: Iterable[int], last: int) -> tuple[int, ...]:
     """The steps of `record`, increasing, each once. Raises ValueError unless all are whole numbers in 0 ... `last`."""
     if not isinstance(record, Iterable) or isinstance(record, str) or getattr(record, "ndim", 1) == 0:
         raise ValueError(_say("record", f"a list of steps in 0 ... {last}", record, ""))
-    for step in (record := tuple(record)):
+    for step in (record := tuple(record.tolist() if isinstance(record, torch.Tensor) else record)):
         if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= step <= last:
             raise ValueError(f"record must hold steps in 0 ... {last}; got {shortened(step)}")
     return tuple(sorted(set(map(int, record))))
@@ -172,11 +179,31 @@ def positive_number(name: str, value: object, *, hint: str = "") -> float:
     return number
 
 
-def not_negative(name: str, value: object) -> float:
-    """`value` as a finite float >= 0. Raises ValueError otherwise."""
+def step_size(name: str, value: object, *, among: int = 1, like: torch.Tensor | None = None, hint: str = "") -> float:
+    """`value` as a finite float > 0 whose share `value / among` is a normal number of the dtype of `like`, float64 without one.
+
+    Products with smaller steps have lost digits, and what is computed from them may be of any size. Raises ValueError otherwise.
+    """
+    number, dtype = positive_number(name, value, hint=hint), torch.float64 if like is None else like.dtype
+    if number < (least := among * torch.finfo(dtype).tiny):
+        lost = f"products with a smaller number lose digits of {str(dtype).removeprefix('torch.')}"
+        raise ValueError(_say(name, f"at least {least:.2g} here", value, lost))
+    return number
+
+
+def length(name: str, value: object) -> float:
+    """`value` as a float whose square is a normal number: in [1e-150, 1e150]. Raises ValueError otherwise."""
+    number = positive_number(name, value)
+    if not 1e-150 <= number <= 1e150:
+        raise ValueError(_say(name, "in [1e-150, 1e150]", value, "beyond that its square is no double of all digits"))
+    return number
+
+
+def not_negative(name: str, value: object, *, at_most: float = math.inf) -> float:
+    """`value` as a finite float in [0, `at_most`]. Raises ValueError otherwise."""
     number = finite_number(name, value)
-    if number < 0:
-        raise ValueError(_say(name, ">= 0", value, ""))
+    if not 0 <= number <= at_most:
+        raise ValueError(_say(name, ">= 0" if number < 0 else f"at most {at_most:g}", value, ""))
     return number
 
 
@@ -220,7 +247,7 @@ def tensor(
     name: str, value: object, shape: tuple[int | str, ...], *, like: torch.Tensor | None = None, whole: bool = False,
     finite: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    """A floating or int64 tensor of the given shape. Numbers fix a size; a letter stands for any size.
+    """A floating or int64 tensor of the given shape. Numbers fix a size; a letter stands for any size >= 1.
 
     `like`: a tensor whose dtype (if floating) and device are demanded too. `finite`: so must all numbers be. Raises ValueError
     otherwise.
@@ -234,11 +261,14 @@ def tensor(
         kind, to = ("an int64", "int64") if whole else ("a floating-point", "float64")
         raise ValueError(f"{name} must be {kind} tensor; got {value.dtype}: use .to(torch.{to})")
     fits = value.ndim == len(shape) and all(
-        isinstance(want, str) or want == have for want, have in zip(shape, value.shape, strict=False)
+        have >= 1 if isinstance(want, str) else want == have for want, have in zip(shape, value.shape, strict=False)
     )
     if not fits:
-        hint = ": swap the axes?" if sorted(map(str, shape)) == sorted(map(str, value.shape)) else ""
+        swapped = sorted(map(str, shape)) == sorted(map(str, value.shape))
+        hint = ": swap the axes?" if swapped else ": an axis is empty" if 0 in value.shape else ""
         raise ValueError(f"{name} must have shape {wanted}; got {tuple(value.shape)}{hint}")
+    if value.layout != torch.strided:
+        raise ValueError(f"{name} must be a dense tensor; got {value.layout}: use .to_dense()")
     if like is not None and (value.device != like.device or not (whole or value.dtype == like.dtype)):
         dtype = value.dtype if whole else like.dtype
         raise ValueError(
@@ -247,6 +277,22 @@ def tensor(
     if finite and (value.is_meta or not value.isfinite().all()):
         raise ValueError(f"{name} must be finite; got nan or infinity: did a training diverge?")
     return value
+
+
+def fitting(values: Mapping[str, Any], **axes: str) -> None:
+    """Raises ValueError unless the tensors of these names have these axes, and the dtype and device of the first.
+
+    A letter is one size throughout; "..." stands for any leading axes, the same throughout, "*" for any that broadcast. Without this a
+    size of 1 is taken for any.
+    """
+    known: dict[str, Any] = {}
+    for name, text in axes.items():
+        letters, value = text.split(), values[name]
+        if letters[0] in ("...", "*"):
+            own = getattr(value, "shape", ())[: 1 - len(letters)]
+            letters[:1] = own if letters[0] == "*" else known.setdefault("...", own)
+        found = tensor(name, value, tuple(known.get(x, x) for x in letters), like=known.setdefault("like", value))
+        known |= dict(zip(letters, found.shape, strict=True))
 
 
 def numbers(name: str, value: object) -> torch.Tensor:

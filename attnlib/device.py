@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
@@ -15,7 +16,7 @@ R = TypeVar("R")
 
 
 def one_thread(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` with torch on one CPU thread, and then restore the number of threads that was set before.
+    """Run `function` with torch on one CPU thread and without autocast, and then restore what was set before.
 
     Operations on small tensors are over before a second thread has begun: at the sizes of the pages, on two cores, two threads made
     some of these functions many times slower. Large dense products might gain from more. And sums are added in one order.
@@ -26,7 +27,10 @@ def one_thread(function: Callable[P, R]) -> Callable[P, R]:
         before = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            return function(*args, **kwargs)
+            with contextlib.ExitStack() as ambient:
+                for kind in filter(torch.is_autocast_enabled, ("cpu", "cuda")):
+                    ambient.enter_context(torch.autocast(kind, enabled=False))
+                return function(*args, **kwargs)
         finally:
             torch.set_num_threads(before)
 
@@ -44,6 +48,8 @@ def resolve(device: str | torch.device = "cpu") -> torch.device:
         resolved = torch.device(device if isinstance(device, torch.device) else str(device))
     except RuntimeError as error:
         raise ValueError(f"device must be 'cpu', 'cuda', 'cuda:N' or 'auto'; got {device!r}") from error
+    if resolved.type == "mps":
+        raise ValueError("device 'mps' has no float64, and these numbers need it: use device='cpu', or a GPU with CUDA")
     checks.one_of("device type", resolved.type, ("cpu", "cuda"))
     if resolved.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda' was asked for, but torch sees no GPU: use device='cpu' or 'auto'")

@@ -5,6 +5,7 @@ A sentence names the argument. A new public name without a row fails. What is ta
 """
 
 import atexit
+import dataclasses
 import importlib
 import inspect
 import pkgutil
@@ -12,6 +13,7 @@ import shutil
 import tempfile
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,6 +33,7 @@ from attnlib import attention, device, gaussian, limits, randomness
 from attnlib import in_context as ic
 from attnlib import single_head as sh
 from attnlib import token_selection as ts
+from attnlib.divergence import TrainingDiverged
 from attnlib.in_context import circuits
 from attnlib.in_context import errors as prompt_errors
 from attnlib.in_context import law as prompts_law
@@ -43,6 +46,7 @@ from attnlib.token_selection import errors as token_errors
 from attnlib.token_selection import gram as gram_module
 from attnlib.token_selection import model as token_model
 from attnlib.token_selection import training as token_training
+from tests.bad_input import refusing
 
 FOLDER = tempfile.mkdtemp()
 atexit.register(shutil.rmtree, FOLDER)
@@ -237,7 +241,7 @@ WORKS = {
     "penalty": "2.5 200.0 0", "step": f"{NO_RANGE} 10**30 1/2 Decimal int_tensor", "offset": f"{NO_RANGE} 10**30 1/2 Decimal",
     "label_noise": "0", "weak_signal": "0", "derivative_at_zero": "0", "class_probability": "0", "rho": "0",
     "seed": "0 10**30", (ic.Experiment, "seed"): "0", "run": "0", "first_run": "0", "start_vectors": "0", "same_class_tokens": "0",
-    "record": "[] empty",  # the last step alone
+    "record": "[] empty int_tensor",  # the last step alone
     "v": "nan_tensor", "p": "nan_tensor",  # a diverged head has outputs and errors that are nan
     (ts.TokenLaw, "noise_std"): "2.5 200.0", (ic.Experiment, "steps"): "0", (sh.train_heads, "output_scale"): "2.5 200.0",
     (ic.RegressionLaw, "mean"): "int_tensor",
@@ -249,7 +253,7 @@ WORKS = {
     (st.train_softmax, "step"): "2.5 200.0",
 }  # fmt: skip
 WORKS |= {
-    (weights, "scores"): "nan_tensor empty meta" if weights in (ot.erf_weights, ot.sigmoid_weights) else "nan_tensor"
+    (weights, "scores"): "nan_tensor meta" if weights in (ot.erf_weights, ot.sigmoid_weights) else "nan_tensor"
     for weights in (ot.erf_weights, ot.sigmoid_weights, ot.linear_weights, ot.softmax_weights)
 }
 
@@ -259,10 +263,6 @@ def works(thing, name):
     annotation = str(inspect.signature(thing).parameters[name].annotation).removeprefix("<class '").removesuffix("'>")
     taken = {"None"} if "None" in annotation else set()
     taken |= {"True", "np.True_"} if annotation == "bool" else set()
-    if (
-        annotation == "torch.Tensor" and isinstance(thing, type) and thing is not st.Heads
-    ):  # looked at where they are used
-        taken |= {"int_tensor", "nan_tensor", "empty", "meta"}
     return taken | set(WORKS.get((thing, name), WORKS.get(name, "")).split())
 
 
@@ -304,11 +304,147 @@ def test_a_value_with_another_meaning_is_refused_by_name(thing):
     assert taken == {(name, label) for name in good for label in works(thing, name)}
 
 
-@pytest.mark.parametrize(
-    "law", [sh.SignalNoiseLaw(5, 10, 1e200), ts.TokenLaw(10, 10, 3, 1e200), ic.RegressionLaw(3, 8, 1e200)]
-)
+@pytest.mark.parametrize("law", [sh.SignalNoiseLaw(5, 10, 1e200), ts.TokenLaw(10, 10, 3, 1e140)])
 def test_a_law_whose_squares_overflow_can_be_printed(law):
     assert "inf" in str(law)
+
+
+# --- what would be a wrong number, by kind --------------------------------------------------------------------------
+
+LEAST = 2 * 4 * 2 * 2.0**-1022  # 2 n T times the smallest normal number, of LAW
+EMPTY = torch.zeros(1, 4, 0, 8).double()
+ONES = torch.ones(3, 2).double()
+TINY_STEPS = {"step_size": 0.9 * LEAST}, {"attention_step_size": 0.9 * LEAST}
+
+test_products_of_a_step_keep_their_digits = refusing(
+    (lambda: sh.summarise(LAW, 1e-310), r"^step_size must be at least 3.6e-307 here; got 1e-310: products with a smaller number lose"),
+    (lambda: sh.two_steps(SAMPLE, 0.9 * LEAST), "^step_size must be at least 3.6e-307"),
+    *((partial(train, SAMPLE, **{"step_size": 0.1, "steps": 2} | tiny), f"^{name} must be at least 3.6e-307")
+      for train in (sh.gradient_descent, sh.gram_descent, sh.train_heads) for tiny in TINY_STEPS for name in tiny),
+    (lambda: sh.train_heads(SAMPLE, 0.1, 2, output_scale=1e-310), "^output_scale must be at least"),
+    (lambda: sh.train_heads(SAMPLE, 0.1, 2, schedule=lambda step: 1e-310 * step), "^step_size times schedule times output_scale must be"),
+    (lambda: sh.train_heads(SAMPLE, 1e-200, 2, output_scale=1e-200), "^step_size times schedule times output_scale must be at least"),
+    (lambda: sh.train_heads(SAMPLE, torch.tensor([1e-310], dtype=torch.float64), 2), "^step_size must be at least"),
+    (lambda: sh.train_heads(single(SAMPLE), 1e-40, 2), "^step_size must be at least 1.9e-37 here; got 1.*: .* lose digits of float32"),
+    (lambda: head_training.gaussian_start(SAMPLE, 1e-310), "^std must be at least 2.2e-308"),
+    (lambda: ts.train(GRAM, 1e-310, 2), "^step_size must be at least"),
+    (lambda: ts.train(GRAM, [0.1, 1e-310], 2), "^step_size must be at least"),
+    (ts.TokenLaw, fields(TOKENS), {"signal_norm": [1e-310, 1e160], "noise_std": [1e-310, 1e160], "head_scale": [1e-200, 1e160]}),
+    (lambda: dataclasses.replace(TOKENS, signal_norm=1e-100, head_scale=1e100), r"^head_scale / signal_norm must be in \[1e-150, 1e150\]"),
+    (lambda: ic.RegressionLaw(noise_std=1e160), r"^noise_std must be at most 1e\+140; got 1e\+160"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("step_size", [LEAST, 1e-160, 1e-9])
+def test_down_to_the_least_step_the_error_is_that_of_small_steps(step_size):
+    """The clean error does not depend on the scale of v, and p of a second step no longer matters."""
+    law = sh.SignalNoiseLaw(n=4, d=20, signal_norm=3.0, label_noise=0.1)
+    found, expected = (sh.summarise(law, step, draws=9).log10_clean_error for step in (step_size, 1e-20))
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=0)
+    late = sh.train_heads(SAMPLE, 0.1, 3, schedule=lambda step: 1e-310**step)  # a step that vanishes beside the first
+    torch.testing.assert_close(late.v[-1], late.v[1], rtol=0, atol=0)
+
+
+def single(sample):
+    """A sample in float32."""
+    floats = {k: x.float() for k, x in vars(sample).items() if isinstance(x, torch.Tensor) and x.is_floating_point()}
+    return dataclasses.replace(sample, **floats)
+
+
+test_nothing_is_broadcast_and_nothing_empty_is_trained = refusing(
+    *((partial(dataclasses.replace, PROMPTS, **{name: x[:1]}), r"must have shape \(.*\); got \(") for name, x in vars(PROMPTS).items()),
+    (lambda: dataclasses.replace(PROMPTS, y=PROMPTS.y[:, :1]), r"^y must have shape \(3, 5\); got \(3, 1\)"),
+    (lambda: ic.Circuits(torch.zeros(2, 3, 3), torch.zeros(2, 4)), "^output_value must have shape"),
+    (lambda: ic.Circuits(torch.zeros(2, 3, 3), torch.zeros(1, 3)), "^output_value must have shape"),
+    (lambda: dataclasses.replace(WEIGHTS, key=WEIGHTS.key[:, :1]), "^key must have shape"),
+    (lambda: dataclasses.replace(SAMPLE, labels=SAMPLE.labels[:, :1]), "labels must have shape"),
+    (lambda: dataclasses.replace(SAMPLE, signal_class=SAMPLE.signal_class[:, :1]), "^signal_class must have shape"),
+    (lambda: dataclasses.replace(DENSE, tokens=DENSE.tokens[:, :1]), "^true must have shape"),
+    (lambda: head_errors.log10_error_of_scores(dataclasses.replace(SCORES, tau=SCORES.tau[:, :1])), "^tau must have shape"),
+    (lambda: ts.forces(ONES, ONES, ONES[:, :1]), r"^labels must have shape \(3, 3\); got \(3, 1\)"),
+    (lambda: ts.forces(ONES, ONES, torch.tensor(1.0).double()), "^labels must have shape"),
+    (lambda: ts.forces(ONES, ONES[0], ONES[:, 0]), "^head_scores must have shape"),
+    (lambda: ts.outputs(ONES, ONES[0]), "^head_scores must have shape"),
+    (lambda: ts.outputs(ONES[:, :0], ONES[:, :0]), r"^scores must have shape \(n, T\); got \(3, 0\): an axis is empty"),
+    (lambda: token_model.gradients(DENSE.tokens[0, :, :0], DENSE.labels.true[0], DENSE.head, V, V), "^tokens .*: an axis is empty"),
+    (lambda: prompt_errors.conditional_risk(PROMPTS.y[:1], PROMPTS, PROMPTS_LAW), "^weights must have shape"),
+    *((partial(sh.forward, EMPTY.transpose(2, axis), V, V), r"^tokens must have shape \(R, n, T, m\); .*: an axis is empty")
+      for axis in range(4)),
+    (lambda: sh.forward(SAMPLE.tokens, V[:, None][:, :0], V[:, None][:, :0]), r"^p must have shape \(1, H, 8\); .*: an axis is empty"),
+    (lambda: sh.forward(SAMPLE.tokens.to_sparse(), V, V), r"^tokens must be a dense tensor; .*: use .to_dense\(\)"),
+    (lambda: ic.Circuits(torch.zeros(0, 3, 3), torch.zeros(0, 3)), "^key_query must have shape .*: an axis is empty"),
+    (lambda: ic.risk_of(ic.circuits_of(WEIGHTS)[:0], PROMPTS_LAW), "^circuits must be of one run or more; got shape"),
+    *((partial(measure, **{"prompts": PROMPTS, "law": ic.RegressionLaw(d=3)} | rest), "for d = [23], the")
+      for measure, rest in ((estimators.bayes_prediction, {}), (prompt_errors.conditional_risk, {"weights": PROMPTS.y}),
+                            (prompt_errors.risk_per_prompt, {"circuits": HEADS}))),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [partial(torch.tensor, dtype=torch.float64), np.array], ids=["tensor", "array"])
+@pytest.mark.parametrize(
+    ("law", "name"),
+    [
+        (LAW, "signal_norm"), (TOKENS, "head_scale"), (ts.Start(), "weight_scale"), (PROMPTS_LAW, "noise_std"), (STUDY, "eps"),
+        (STUDY, "learning_rate"), (TASKS, "noise"), (ONE, "strength"), (SPECTRUM, "noise"),
+    ],
+)  # fmt: skip
+def test_a_frozen_law_holds_its_own_number(law, name, make):
+    value = getattr(law, name)
+    given = make(value)
+    made = dataclasses.replace(law, **{name: given})
+    given[...] = 99.0
+    assert type(getattr(made, name)) is float
+    assert made == law
+    assert hash(made) == hash(law)
+    assert repr(made) == repr(law)
+
+
+def test_what_is_taken_in_more_than_one_form():
+    """Starts that a graph hangs on, recorded steps and rows as others count them, rates as an array or a tensor, ambient autocast."""
+    dense, rates = LAW.draw(0, coordinates="dense"), [1e-3, 2e-3]
+    start = tuple(torch.full((1, 1, 20), 0.1, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    paths = [
+        sh.train_heads(dense, 0.1, 3, rule=rules.adam(), start=s, record=[1])
+        for s in (start, tuple(x.detach() for x in start))
+    ]
+    torch.testing.assert_close(paths[0].v, paths[1].v, rtol=0, atol=0)
+    assert sh.gradient_descent(SAMPLE, 0.1, 3, record=torch.tensor([0, 2])).steps == (0, 2, 3)
+    found, expected = (ts.population_along(PATH, rows=rows, count=4).error for rows in ([np.int64(1)], [1]))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    for make in (np.array, lambda x: torch.tensor(x, dtype=torch.float64)):
+        assert STUDY.replace(runs=2, learning_rate=make(rates)).learning_rate == tuple(rates)
+    plain = ic.train(STUDY, implementation="reference")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (ic.train(STUDY, implementation="reference").loss[:, -1] == plain.loss[:, -1]).all()
+
+
+@pytest.mark.parametrize("step_size", [1e160, 1e300, 1.7e308])
+def test_the_closed_form_diverges_where_the_training_does(step_size):
+    outcomes = []
+    for work in (sh.two_steps, partial(sh.gradient_descent, steps=2)):
+        try:
+            work(LAW.draw(0, 40), step_size=step_size)
+            outcomes.append(None)
+        except TrainingDiverged as error:
+            outcomes.append("take a smaller step_size" in str(error))
+    assert outcomes == [True if step_size > 1e308 else None] * 2
+
+
+test_sentences_are_one_line_and_say_what_to_do = refusing(
+    (
+        lambda: LAW.draw(np.random.SeedSequence(0)),
+        r"^seed must be a whole number >= 0; got SeedSequence\( entropy=0, \)",
+    ),
+    (
+        lambda: STUDY.replace(first_run=2**32),
+        "^first_run must be a whole number <= 4294967295; got 4294967296: the stream's counter",
+    ),
+    (
+        lambda: ts.population_along(PATH, rows=[True]),
+        r"^rows must choose some of the 3 recorded moments; got \[True\]",
+    ),
+    (lambda: device.resolve("mps"), "^device 'mps' has no float64, .*: use device='cpu'"),
+)
 
 
 # --- more than can be done --------------------------------------------------------------------------------------------

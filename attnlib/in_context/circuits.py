@@ -42,6 +42,9 @@ class Circuits:
     key_query: torch.Tensor  # (..., H, n, n): M, key index first
     output_value: torch.Tensor  # (..., H, n): V
 
+    def __post_init__(self) -> None:
+        checks.fitting(vars(self), key_query="... H n n", output_value="... H n")
+
     @property
     def d(self) -> int:
         """Number of covariates."""

@@ -81,6 +81,7 @@ def risk_of(
 def risk_per_prompt(circuits: Circuits, law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
     """An unbiased value of the risk from every prompt, (..., B): the formula above. Can be negative where labels are looked at."""
     _check(circuits, law)
+    law.check(prompts)
     return _in_chunks(circuits, law, prompts)
 
 
@@ -105,7 +106,8 @@ def conditional_risk(
         weights: c, (..., B, L); must not depend on the labels.
         offset: b, (..., B) or a number, of the same kind.
     """
-    checks.tensor("weights", weights, (*weights.shape[:-2], "B", prompts.length))
+    law.check(prompts)
+    checks.tensor("weights", weights, (*weights.shape[:-2], *prompts.y.shape[-2:]))
     offset = checks.numbers("offset", offset)
     if offset.ndim and offset.shape[-1] not in (1, prompts.y.shape[-2]):
         raise ValueError(f"offset must be a number or one for each prompt; got shape {tuple(offset.shape)}")
@@ -158,5 +160,7 @@ def _controls(law: RegressionLaw, prompts: Prompts) -> torch.Tensor:
 def _check(circuits: Circuits, law: RegressionLaw) -> None:
     if circuits.d != law.d:
         raise ValueError(f"circuits must be for d = {law.d}, the law's; got circuits for d = {circuits.d}")
+    if not circuits.mu.numel():
+        raise ValueError(f"circuits must be of one run or more; got shape {tuple(circuits.mu.shape)}")
     if not math.isfinite(float(circuits.key_query.sum() + circuits.output_value.sum())):
         raise ValueError("circuits must be finite numbers; got nan or infinity: was the training finished?")

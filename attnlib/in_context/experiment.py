@@ -89,7 +89,7 @@ class Experiment:
 
     def _check_optimiser(self) -> None:
         given: Any = self.learning_rate
-        several = isinstance(given, list | tuple | np.ndarray)
+        several = isinstance(given, list | tuple) or getattr(given, "ndim", 0) > 0
         rates = tuple(checks.positive_number("learning_rate", rate) for rate in (given if several else [given]))
         if several and len(rates) != self.runs:
             raise ValueError(

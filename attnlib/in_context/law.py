@@ -47,6 +47,9 @@ class Prompts:
     target: torch.Tensor  # (..., B) its label, with the target's noise if the convention has any
     beta: torch.Tensor  # (..., B, d) regression vectors
 
+    def __post_init__(self) -> None:
+        checks.fitting(vars(self), x="... B L d", y="... B L", query="... B d", target="... B", beta="... B d")
+
     @property
     def context(self) -> torch.Tensor:
         """(..., B, L, d+1): the tokens (x_i, y_i)."""
@@ -118,7 +121,7 @@ class RegressionLaw:
     def __post_init__(self) -> None:
         checks.whole_number("d", self.d, at_least=1)
         checks.whole_number("length", self.length, at_least=1, hint="a prompt needs an example to learn from")
-        checks.not_negative("noise_std", self.noise_std)
+        checks.not_negative("noise_std", self.noise_std, at_most=1e140)  # d times its square is a number
         checks.one_of("convention", self.convention, CONVENTIONS)
         if self.covariance is not None:
             limits.require_memory(lambda d: 24 * d * d, d=self.d)
@@ -145,7 +148,7 @@ class RegressionLaw:
     @property
     def noise_variance(self) -> float:
         """s2 = d sigma^2: variance of the label noise in units of the variance of an entry of beta, in both conventions."""
-        return self.d * self.noise_std**2 if self.noise_std < 1e150 else math.inf  # a power would raise OverflowError
+        return self.d * self.noise_std**2
 
     @property
     def isotropic(self) -> bool:
@@ -173,6 +176,11 @@ class RegressionLaw:
     def _root(self) -> torch.Tensor:
         root: torch.Tensor = torch.linalg.cholesky(self.covariance_matrix)
         return root
+
+    def check(self, prompts: Prompts) -> None:
+        """Raises ValueError for prompts of another d."""
+        if prompts.query.shape[-1] != self.d:
+            raise ValueError(f"law must be for d = {prompts.query.shape[-1]}, the prompts'; got a law for d = {self.d}")
 
     def with_length(self, length: int) -> RegressionLaw:
         """The same law with prompts of another length."""

@@ -42,6 +42,9 @@ class HeadWeights:
     value: torch.Tensor  # (R, H, n, n)
     output: torch.Tensor  # (R, H, n)
 
+    def __post_init__(self) -> None:
+        checks.fitting(vars(self), query="R H n n", key="R H n n", value="R H n n", output="R H n")
+
     @property
     def runs(self) -> int:
         """R, the number of runs."""

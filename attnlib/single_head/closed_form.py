@@ -8,6 +8,7 @@ import torch
 
 from attnlib import checks
 from attnlib.device import one_thread
+from attnlib.divergence import require_finite
 from attnlib.single_head.law import Sample
 
 
@@ -51,7 +52,8 @@ def two_steps(sample: Sample, step_size: float) -> TwoSteps:
         v_1, v_2, p_2 and the coefficients they are built from, in the sample's dtype.
 
     Raises:
-        ValueError: step_size is not a number > 0.
+        ValueError: step_size is not a number > 0, or so small that its products are no normal numbers.
+        TrainingDiverged: a number after the second step is not finite.
 
     Source:
         derived in `book/single_head_theory`.
@@ -61,7 +63,10 @@ def two_steps(sample: Sample, step_size: float) -> TwoSteps:
         >>> two_steps(sample, step_size=0.1).v2.shape
         torch.Size([2, 17])
     """
-    return evaluate_two_steps(sample, checks.positive_number("step_size", step_size))
+    _, n, T, _ = sample.tokens.shape
+    found = evaluate_two_steps(sample, checks.step_size("step_size", step_size, among=2 * n * T, like=sample.tokens))
+    require_finite((2,), sample.first_run, found.v2[None], found.p2[None])
+    return found
 
 
 def evaluate_two_steps(sample: Sample, step_size: float) -> TwoSteps:

@@ -149,6 +149,7 @@ def log10_error_of_scores(
 ) -> torch.Tensor:
     """The integral itself: log10 of the clean error (R,), or (R, 2) with `per_class`, for given laws on fresh data."""
     checks.probability("class_probability", class_probability)
+    checks.fitting(vars(scores), logit="R k", value="R k", omega="R k", along="R k", tau="R k")
     return _log10_error(scores, per_class, class_probability)
 
 

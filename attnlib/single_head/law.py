@@ -51,6 +51,11 @@ class Sample:
     start_directions: torch.Tensor  # (R, r, m), standard Gaussian vectors of R^d in these coordinates
     coordinates: str = "reduced"  # or "dense": the axes are those of R^d, which rules that look at single entries need
 
+    def __post_init__(self) -> None:
+        checks.fitting(vars(self), tokens="R n T m", signals="R k m", labels="R n", true_labels="R n")
+        for name in ("signal_class", "signal_position"):
+            checks.tensor(name, getattr(self, name), tuple(self.labels.shape), like=self.tokens, whole=True)
+
     @property
     def runs(self) -> int:
         """R, the number of training sets."""

@@ -69,13 +69,11 @@ def forward(
 
 
 def _check(tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, attention_map: AttentionMap) -> None:
-    checks.tensor("tokens", tokens, ("R", "n", "T", "m"))
-    runs, _, T, m = tokens.shape
-    heads = p.shape[1:-1] if isinstance(p, torch.Tensor) else ()
-    checks.tensor("p", p, (runs, *heads, m), like=tokens)
-    shared = bool(heads) and isinstance(v, torch.Tensor) and v.shape[1:-1] == (1,)
-    checks.tensor("v", v, (runs, *((1,) if shared else heads), m), like=tokens)
-    attention_map.check_tokens(T)
+    several = isinstance(p, torch.Tensor) and p.ndim == 3
+    shared = several and isinstance(v, torch.Tensor) and v.shape[1:-1] == (1,)
+    axes = ("R H m", "R S m" if shared else "R H m") if several else ("R m", "R m")
+    checks.fitting({"tokens": tokens, "v": v, "p": p}, tokens="R n T m", p=axes[0], v=axes[1])
+    attention_map.check_tokens(tokens.shape[2])
 
 
 def evaluate(

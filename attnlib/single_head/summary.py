@@ -95,7 +95,7 @@ def summarise(
         True
     """
     require_two_tokens(law, draws)
-    checks.positive_number("step_size", step_size)
+    checks.step_size("step_size", step_size, among=4 * law.n)
     checks.whole_number("steps", steps, at_least=1, hint="with 0 nothing is trained")
     checks.whole_number("seed", seed, at_least=0)
     law.require_room("reduced", 1, 0)

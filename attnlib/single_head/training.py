@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -100,7 +101,7 @@ def gaussian_start(sample: Sample, std: float) -> Start:
     """
     if sample.start_directions.shape[1] < 2:
         raise ValueError("sample must hold two start directions; got fewer: draw it with start_vectors=2")
-    std = checks.positive_number("std", std)
+    std = checks.step_size("std", std, like=sample.tokens)
     return std * sample.start_directions[:, 0], std * sample.start_directions[:, 1]
 
 
@@ -124,7 +125,7 @@ def gradient_descent(
         step_size: beta > 0.
         steps: number of updates >= 0.
         attention_step_size: beta for p when it differs; 0 freezes attention where it starts (the linear model on mean tokens).
-        start: (v_0, p_0), both (R, m); zero when left out. They are not changed in place.
+        start: (v_0, p_0), both (R, m); zero when left out. They are not changed in place, and nothing is differentiated by them.
         record: steps to keep, each in 0 ... steps; all of them when left out. The last step is always kept.
 
     Returns:
@@ -295,20 +296,20 @@ def _pair(sample: Sample, start: Start, *shapes: tuple[int, ...]) -> Start:
     if not isinstance(start, tuple | list) or len(start) != 2:
         raise ValueError(f"start must be two tensors (v_0, p_0); got {type(start).__name__}")
     v, p = (checks.tensor(f"start[{k}]", x, shapes[k], like=sample.tokens, finite=True) for k, x in enumerate(start))
-    return v, p
+    return v.detach(), p.detach()
 
 
 def _step_sizes(name: str, value: object, sample: Sample, rule: Rule, *, zero: bool) -> torch.Tensor:
     """(R,) tensor of step sizes."""
-    runs, like = sample.runs, sample.tokens
-    hint = "or 0 to freeze it" if zero else ""
+    (runs, n, T, _), like = sample.tokens.shape, sample.tokens
     if not isinstance(value, torch.Tensor):
         if not (zero and value == 0):
-            value = checks.positive_number(name, value, hint=hint)
+            value = checks.step_size(name, value, among=2 * n * T, like=like, hint="or 0 to freeze it" if zero else "")
         return like.new_full((runs,), float(value), dtype=torch.float64)
     checks.tensor(name, value, (runs,), like=like)
     if not (torch.isfinite(value).all() and ((value >= 0) if zero else (value > 0)).all()):
         raise ValueError(f"{name} must be finite and {'>= 0' if zero else '> 0'} in every run; got {value.tolist()}")
+    checks.step_size(name, min(filter(None, value.tolist()), default=1.0), among=2 * n * T, like=like)
     if not rule.scales and len(set(value.tolist())) > 1:
         raise ValueError(
             f"{name} must be one number with rule {rule.name!r}; got one per run: train the runs in groups"
@@ -327,9 +328,10 @@ def _checked(
     attention_step = value_step
     if attention_step_size is not None:
         attention_step = _step_sizes("attention_step_size", attention_step_size, sample, rule, zero=True)
-    output_scale = checks.positive_number("output_scale", output_scale)
+    n, T, m = sample.tokens.shape[1:]
+    share: dict[str, Any] = {"among": 2 * n * T, "like": sample.tokens}
+    output_scale = checks.step_size("output_scale", output_scale, **share)
     attention_map.check_tokens(sample.law.tokens)
-    n, m = sample.tokens.shape[1], sample.tokens.shape[-1]
     rule.check(n, sample.coordinates)
     kept = None if record is None else checks.recorded_steps(record, steps)
     _require_room(sample, rule, heads, shared_values, steps, None if kept is None else len(kept))
@@ -350,6 +352,8 @@ def _checked(
     for step, factor in enumerate(factors if schedule is not None else ()):
         if checks.finite_number("schedule", factor, hint=f"at step {step}") < 0:
             raise ValueError(f"schedule must return factors >= 0; got {factor!r} at step {step}")
+    largest = value_step.min().item() * (max(factors, default=0.0) or 1.0) * output_scale  # step of the slowest run
+    checks.step_size("step_size times schedule times output_scale", largest or 5e-324, **share)
     orders = batch_orders(rule, n, steps, sample.seed, range(sample.first_run, sample.first_run + sample.runs))
     return _Plan(
         sample, value_step, attention_step, torch.tensor(factors, dtype=torch.float64, device="cpu"), recorded, v, p, attention_map, rule,

@@ -3,11 +3,10 @@
 What the book derives of times, windows and the limit of high dimension is in `attnbook.token_selection`.
 """
 
-from attnlib.kernels.token_selection.reference import forces
 from attnlib.token_selection.errors import population_along
 from attnlib.token_selection.gram import draw_gram, gram_of
 from attnlib.token_selection.law import CODE_START, Sample, Start, TokenLaw
-from attnlib.token_selection.model import outputs
+from attnlib.token_selection.model import forces, outputs
 from attnlib.token_selection.training import Trajectory, train
 
 __all__ = [

@@ -169,7 +169,7 @@ def population_along(
     if isinstance(rows, slice) or rows is None:
         rows = list(moments[rows or slice(None)])
     known = range(-len(moments), len(moments))
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, int) and row in known for row in rows):
+    if not isinstance(rows, list) or not rows or not all(type(row) in (int, np.int64) and row in known for row in rows):
         raise ValueError(f"rows must choose some of the {len(moments)} recorded moments; got {shortened(rows)}")
     on_signals, norms = trajectory.direction_on_signals[rows], trajectory.direction_norm_squared[rows]
     each = []

@@ -53,6 +53,9 @@ class Sample:
     tokens: torch.Tensor  # (R, n, T, d), float64
     labels: Labels  # true and observed, (R, n)
 
+    def __post_init__(self) -> None:
+        checks.fitting(vars(self) | vars(self.labels), tokens="R n T d", true="R n", observed="R n")
+
     @property
     def runs(self) -> int:
         """R, the number of training sets."""
@@ -110,11 +113,12 @@ class TokenLaw:
         roles = 2 + checks.whole_number("same_class_tokens", self.same_class_tokens, at_least=0)
         told = f"one relevant, one confusing and same_class_tokens = {self.same_class_tokens} need {roles}"
         checks.whole_number("tokens", self.tokens, at_least=roles, hint=told)
-        checks.positive_number("signal_norm", self.signal_norm)
+        checks.length("signal_norm", self.signal_norm)
         checks.probability("weak_signal", self.weak_signal)
-        checks.positive_number("noise_std", self.noise_std)
+        checks.length("noise_std", self.noise_std)
         checks.probability("label_noise", self.label_noise)
-        checks.positive_number("head_scale", self.head_scale)
+        checks.length("head_scale", self.head_scale)
+        checks.length("head_scale / signal_norm", self.head_norm)
         if self.balanced and self.label_noise > 0 and self.flips_per_class == 0:
             raise ValueError(
                 f"label_noise must flip at least one label of each class; got {self.label_noise!r}, which flips "

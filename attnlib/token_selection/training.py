@@ -261,7 +261,7 @@ def train(
         >>> train(gram, step_size=0.01, steps=100, record=[10]).steps
         (10, 100)
     """
-    sizes, recorded = checked_steps(step_size, steps, record)
+    sizes, recorded = checked_steps(step_size, steps, record, products=2 * gram.kernel.shape[2])
     device, N, kept = gram.kernel.device, gram.kernel.shape[2], len(recorded) if record is not None else 0
     one = 8 * gram.runs * N
     limits.require_memory(lambda steps: one * max(kept, steps if record is None else 0), steps=steps, device=device)
@@ -281,15 +281,15 @@ def train(
 
 
 def checked_steps(
-    step_size: float | Sequence[float], steps: int, record: Iterable[int] | None = None
+    step_size: float | Sequence[float], steps: int, record: Iterable[int] | None = None, *, products: int = 1
 ) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Size of each step, and the steps to keep. Raises ValueError for a bad argument of a training."""
+    """Size of each step, which is divided among so many products, and the steps to keep. Raises ValueError for a bad argument."""
     steps = checks.whole_number("steps", steps, at_least=0)
     limits.require_memory(lambda steps: 8 * steps, steps=steps)
     if isinstance(step_size, Sequence) and not isinstance(step_size, str):
-        sizes = tuple(checks.positive_number("step_size", size) for size in step_size)
+        sizes = tuple(checks.step_size("step_size", size, among=products) for size in step_size)
         if len(sizes) != steps:
             raise ValueError(f"step_size must be a number or one per step ({steps}); got {len(sizes)} of them")
     else:
-        sizes = (checks.positive_number("step_size", step_size),) * steps
+        sizes = (checks.step_size("step_size", step_size, among=products),) * steps
     return sizes, checks.recorded_steps(record, steps)

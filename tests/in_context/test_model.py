@@ -124,7 +124,7 @@ def test_the_numbers_of_a_circuit() -> None:
     assert circuits.label_row[0].tolist() == [0.5, -0.6]
     assert circuits.query_column[0].tolist() == [9.0, 8.0, 7.0]
     assert circuits.output_rest[0].tolist() == [0.1, 0.2]
-    assert circuits[1].mu.item() == 1.0
+    assert circuits[1:].mu.item() == 1.0
 
 
 def test_two_number_circuits_are_the_kernel_estimator() -> None:

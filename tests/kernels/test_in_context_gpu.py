@@ -3,7 +3,9 @@
 Uninitialised memory is filled with NaN throughout, so that nothing can rest on what a scratch held before.
 """
 
+import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -174,3 +176,20 @@ def test_what_a_program_cannot_hold_is_refused_or_left_to_others(triton_device: 
         assert in_context.implementation_for(d, heads, *where) != "triton"
         with pytest.raises(ValueError, match="'triton' cannot be used"):
             in_context.implementation_for(d, heads, *where, implementation="triton")
+
+
+@pytest.mark.parametrize(
+    ("hip", "backend"), [(None, "nvidia.compiler.CUDAOptions"), ("6.4", "amd.compiler.HIPOptions")]
+)
+def test_a_backend_is_asked_for_what_it_knows(hip, backend, monkeypatch) -> None:
+    """Triton refuses an option that its backend does not know, with a KeyError."""
+    asked: dict[str, object] = {}
+    program = type("Program", (), {"__getitem__": lambda self, grid: lambda *state, **options: asked.update(options)})()
+    monkeypatch.setattr(torch.version, "hip", hip)
+    parameters = gpu._gpu_programs.train.arg_names
+    monkeypatch.setattr(gpu._gpu_programs, "train", program)
+    gpu.advance(call_of(**setting(steps=1)), *start(2, 2, 5, dtype=torch.float32))
+    module, _, name = f"triton.backends.{backend}".rpartition(".")
+    known = {field.name for field in dataclasses.fields(getattr(importlib.import_module(module), name))}
+    assert asked.keys() - {*parameters} <= known
+    assert ("maxnreg" in asked) == (hip is None)

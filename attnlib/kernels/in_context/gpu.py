@@ -80,6 +80,8 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
         "decay": 0.0 if decoupled else call.weight_decay, "less1": 1.0 - b1, "b2": b2, "less2": 1.0 - b2, "eps": call.eps,
     }  # fmt: skip
     shape = sizes(call.d, heads)
+    if torch.version.hip is None:  # AMD's backend knows no such option
+        shape["maxnreg"] = registers(call.d, heads)
     size, blocks = shape["SCRATCH"], call.length * triton.cdiv(call.batch, _LANES)
 
     def work(part: slice) -> None:
@@ -91,7 +93,7 @@ def advance(call: Call, weights: torch.Tensor, first_moment: torch.Tensor, secon
                 weights, first_moment, second_moment, scratch, keys, streams, rates, keeps, *scales, losses,
                 first_run=part.start, first_step=call.first_step, start=start, steps=min(most, call.steps - start), row=call.steps,
                 batch=call.batch, length=call.length, adaptive=int(call.optimiser != "SGD"), **floats, **shape,
-                num_warps=4, maxnreg=registers(call.d, heads), enable_fp_fusion=True,
+                num_warps=4, enable_fp_fusion=True,
             )  # fmt: skip
             if device.type == "cuda":
                 torch.cuda.current_stream(device).synchronize()

@@ -14,36 +14,7 @@ Pull = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    r"""The force on each score: minus the derivative of the mean logistic loss with respect to it.
-
-    $$ c_t = -\frac{\partial L}{\partial z_t} = \frac1n\,\sigma(-Yf)\,Y\,s_t(\gamma_t - f) $$
-
-    The factor $s_t(\gamma_t-f)$ vanishes both when $s_t\to0$ and when $s_t\to1$: the *vanishing update*. It is computed relative to
-    the token with the largest score,
-
-    $$ \gamma_t-f = (\gamma_t-\gamma_*) - \sum_u s_u(\gamma_u-\gamma_*), $$
-
-    which stays exact to relative rounding when $s_*$ is 1 to sixteen digits; otherwise long runs stall.
-
-    Args:
-        scores: z, (..., n, T), float.
-        head_scores: $\gamma$, (..., n, T).
-        labels: Y, (..., n), +1 or -1.
-
-    Returns:
-        c, (..., n, T); every sample's forces sum to zero.
-
-    Raises:
-        RuntimeError: shapes that do not fit (from torch: this function runs inside a loop and checks nothing).
-
-    Source:
-        derived in `book/token_selection_theory`.
-
-    Example:
-        >>> pushed = forces(torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]), torch.ones(1))
-        >>> pushed.tolist()  # f = 0, so sigma = s = 1/2
-        [[0.25, -0.25]]
-    """
+    """The force on each score, c (..., n, T): see `attnlib.token_selection.forces`."""
     # s = softmax(z); gamma_t - f = (gamma_t - gamma_*) - sum_u s_u (gamma_u - gamma_*), * the token with the largest score.
     weight = torch.softmax(scores, -1)
     top = head_scores.gather(-1, scores.argmax(-1, keepdim=True))

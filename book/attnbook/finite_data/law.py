@@ -42,6 +42,7 @@ class TaskPrompts:
     task: torch.Tensor  # (R, n, d): the task of each prompt
 
 
+@checks.checked
 @dataclass(frozen=True)
 class TaskLaw:
     r"""Prompts of linear regression from k fixed tasks.

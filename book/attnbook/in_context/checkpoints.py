@@ -39,7 +39,7 @@ def _checksum(tensors: Mapping[str, NDArray[Any]], record: Mapping[str, Any]) ->
 def write_checkpoint(path: Path, tensors: Mapping[str, NDArray[Any]], settings: Mapping[str, Any]) -> None:
     """Write `path` (.safetensors) and `path` with .json. `settings` are plain values; both files are whole or not there.
 
-    Raises ValueError for another suffix or a folder that does not exist.
+    Raises ValueError for another suffix or a folder that does not exist, CheckpointError for a file that cannot be written.
     """
     with extra("training"):
         from safetensors.numpy import save
@@ -57,6 +57,8 @@ def _write_whole(path: Path, content: bytes) -> None:
     try:
         temporary.write_bytes(content)
         os.replace(temporary, path)
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path.name!r} cannot be written: {error.strerror or error}") from None
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -191,6 +191,7 @@ def bayes_prediction(prompts: Prompts, law: RegressionLaw) -> torch.Tensor:
 
     Exact for every covariance and mean of the covariates, because $\beta$ is isotropic whatever they are.
     """
+    law.check(prompts)
     return ridge(prompts, law.noise_variance)
 
 

@@ -33,6 +33,7 @@ class Sample:
     labels: torch.Tensor  # (R, n), the target, with the wrong sign where the label is flipped
 
 
+@checks.checked
 @dataclass(frozen=True)
 class OneTokenLaw:
     r"""Single-location regression: one token of L, at an unknown position, carries the label.

@@ -73,7 +73,7 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
         w with its multipliers and the largest residual, float64.
 
     Raises:
-        ValueError: arguments of the wrong shape or outside their range, or rows so small that a multiplier overflows.
+        ValueError: arguments of the wrong shape or outside their range, or rows so small or so large that no double holds a multiplier.
         NotSeparable: no vector satisfies the constraints; the proof is checked.
         NotConverged: the answer does not pass the optimality conditions.
 
@@ -125,9 +125,9 @@ def hard_margin(rows: Floats, labels: Floats, *, tolerance: float = 1e-8, max_it
     with np.errstate(over="ignore"):
         weights = (alpha @ points) / math.sqrt(scale) / unit
         multipliers = (alpha / copies)[place] / scale / unit / unit
-    if not (np.isfinite(weights).all() and np.isfinite(multipliers).all()):
+    if not (np.isfinite(weights).all() and np.finfo(float).tiny / _ACTIVE < multipliers.max() < math.inf):
         raise ValueError(
-            f"rows must not be so small; the multipliers of rows of size {unit:.2g} are beyond double precision"
+            f"rows must be of a size between 1e-150 and 1e150; the multipliers of rows of size {unit:.2g} are beyond double precision"
         )
     return MaxMargin(weights, multipliers, residual)
 

@@ -15,6 +15,7 @@ from attnlib.arrays import Floats
 from attnlib.randomness import stream
 
 
+@checks.checked
 @dataclass(frozen=True)
 class SpectrumLaw:
     r"""Prompts of linear regression with covariates $x\sim N(0,\Lambda)$, $\Lambda=\mathrm{diag}(\lambda_1,\dots,\lambda_D)$.

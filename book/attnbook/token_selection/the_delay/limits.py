@@ -21,8 +21,8 @@ from attnbook.halving import crossing_above, halved
 from attnbook.token_selection.fresh_selection import fresh_attention, fresh_threshold, hard_selection
 from attnbook.token_selection.mean_field import flipped_share, mean_field
 from attnbook.token_selection.theory import late_discrimination
+from attnlib.kernels.token_selection.reference import forces
 from attnlib.token_selection.gram import draw_gram
-from attnlib.token_selection.model import forces
 
 # --- training p alone ----------------------------------------------------------------------------------------------------------
 
