@@ -1,13 +1,17 @@
 # Commands of the book; `make` lists them. Each makes what it needs first: nothing else has to be typed.
 #
 # `.venv` holds the pinned environment: requirements.txt for whoever reads and runs the book; commands that prove or print
-# it add requirements-test.txt. Both are completed again whenever their file or pyproject.toml changes.
+# it add requirements-test.txt; constraints.txt pins what these two leave open. Both are completed again whenever one of
+# these files or pyproject.toml changes.
 
 PYTHON ?= python3
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 SINCE ?=
 ONLY ?=
 PATIENCE ?= 600
+# An index with other builds of torch, as https://download.pytorch.org/whl/cpu. Torch alone is taken from there: beside a second
+# index pip would take any name from whoever offers the highest version.
+TORCH_INDEX ?=
 
 VENV := .venv
 # Node's packages: for tests of the explorers, and whoever changes a script. The book itself needs none.
@@ -18,14 +22,14 @@ READY_TEST := $(VENV)/.ready-test
 # Modules are compiled when they are first imported, not all 19 000 of them now. So Python must be allowed to keep the
 # result: some machines forbid it, and each page's kernel would compile torch again.
 unexport PYTHONDONTWRITEBYTECODE
-INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := $(RUN) -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt
 # As the book runs its pages: processes beside each other, one thread each, so that sums are added in one order.
 THREADS ?= 1
 ONE_THREAD := OMP_NUM_THREADS=$(THREADS) MKL_NUM_THREADS=$(THREADS) OPENBLAS_NUM_THREADS=$(THREADS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help ready book html student notebooks test check format lint lint-and-unit unit weekly close nbval processors browser bench times scripts clean
+.PHONY: help ready book html student notebooks pins test check format lint lint-and-unit unit weekly close nbval processors browser bench times scripts clean
 
 help:  ## list the commands
 	@echo "Attention, Checked. Commands (JOBS=n sets the number of processes, here $(JOBS); PYTHON=... the Python 3.11+ to use):"
@@ -45,6 +49,16 @@ student: $(READY)  ## render the edition without solutions, with notebooks that 
 
 notebooks: $(READY)  ## run every page and renew its stored outputs
 	$(RUN) -m attnlib notebooks
+
+# After a pin changed: pip chooses the rest anew, in an environment of its own.
+pins:  ## choose anew what requirements*.txt leave open, and write constraints.txt
+	rm -rf _build/pins
+	$(PYTHON) -m venv _build/pins
+	_build/pins/bin/python -m pip install --quiet -r requirements-test.txt
+	sed '/^[^#]/,$$d' constraints.txt >_build/pins/constraints.txt
+	_build/pins/bin/python -m pip freeze --exclude-editable -r requirements.txt -r requirements-test.txt | sed '1,/^## /d' >>_build/pins/constraints.txt
+	mv _build/pins/constraints.txt constraints.txt
+	rm -rf _build/pins
 
 # The book is rendered, on one core, beside the cheap checks and the unit tests; it shows the outputs that nbval then proves.
 test: $(READY_TEST)  ## prove everything: lint, rendering, unit tests, stored outputs, pages in the browser
@@ -116,18 +130,19 @@ node_modules/.ready: package.json package-lock.json
 	npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
-$(READY): requirements.txt pyproject.toml
+$(READY): requirements.txt constraints.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "error: Python 3.11 or later is needed; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@# An environment of another Python cannot be mended.
 	@if [ -x $(RUN) ] && [ "$$($(RUN) -c 'import sys; print(sys.version_info[:2])')" != \
 	  "$$($(PYTHON) -c 'import sys; print(sys.version_info[:2])')" ]; then rm -rf $(VENV); fi
 	$(PYTHON) -m venv $(VENV)
+	$(if $(TORCH_INDEX),$(INSTALL) --no-deps --index-url $(TORCH_INDEX) $(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' requirements.txt))
 	$(INSTALL) -r requirements.txt
 	@# Compiles what every page imports. And matplotlib would remark, in the output of the first page, that it lists the fonts.
 	$(RUN) -c 'import ipykernel.kernelapp, matplotlib.font_manager, matplotlib.pyplot, numba, papermill, scipy.stats, torch'
 	@touch $@
 
-$(READY_TEST): requirements-test.txt $(READY)
+$(READY_TEST): requirements-test.txt constraints.txt $(READY)
 	$(INSTALL) -r requirements-test.txt
 	@touch $@

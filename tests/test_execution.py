@@ -194,7 +194,7 @@ def test_unchanged_pages_are_kept_and_what_changed_runs_again(book: Book, capfd:
     book.run()
     assert book.ran() == ["two"]
     book.pages = book.pages[:1]
-    for change in ("attnlib/__init__.py", "attnlib/deep/new_module.py", "requirements.txt"):
+    for change in ("attnlib/__init__.py", "attnlib/deep/new_module.py", "requirements.txt", "constraints.txt"):
         write(book.root / change, "numpy==2.0.1\n" if change.endswith("txt") else "VALUE = 2\n")
         assert book.run() == {"one": "value 2\n"}
         assert book.ran() == ["one"], change

@@ -34,6 +34,7 @@ UNPINNED = {"torchvision", "medmnist", "jupyterlab"}
 RANGES = {"triton"}  # a CUDA build of torch demands one release of it: a pin of ours would shut that build out
 # What reads and runs the book, and what proves it. The second begins with the first.
 READER, PROVER = "requirements.txt", "requirements-test.txt"
+REST = "constraints.txt"  # what these two leave open
 BEYOND_EXTRAS = ["nbval", "pytest-timeout"]  # of the extra `test`, but small: pages can be compared with their outputs
 
 
@@ -43,8 +44,9 @@ BEYOND_EXTRAS = ["nbval", "pytest-timeout"]  # of the extra `test`, but small: p
 def pins(file: str) -> dict[str, Version]:
     """By canonical name; of a range, what is installed. Every line but the first must be an exact pin."""
     lines = [line.split("#")[0].strip() for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
-    first, *texts = filter(None, lines)
-    assert first == ("-e ." if file == READER else f"-r {READER}")
+    texts = [*filter(None, lines)]
+    if file != REST:
+        assert texts.pop(0) == ("-e ." if file == READER else f"-r {READER}")
     found = {}
     for requirement in map(Requirement, texts):
         name = canonicalize_name(requirement.name)
@@ -72,14 +74,16 @@ def requirements(*extras: str) -> dict[str, SpecifierSet]:
 
 def reached_from(names: Iterable[str]) -> set[str]:
     """`names` and all that they require, as installed here."""
-    reached: set[str] = set()
-    waiting = list(names)
+    reached: set[tuple[str, str]] = set()
+    waiting = [(name, "") for name in names]
     while waiting:
-        if (name := waiting.pop()) not in reached:
-            reached.add(name)
-            asked = map(Requirement, importlib.metadata.requires(name) or [])
-            waiting += [canonicalize_name(r.name) for r in asked if not r.marker or r.marker.evaluate({"extra": ""})]
-    return reached
+        if (asked := waiting.pop()) not in reached:
+            reached.add(asked)
+            name, extra = asked
+            for needed in map(Requirement, importlib.metadata.requires(name) or []):
+                if not needed.marker or needed.marker.evaluate({"extra": extra}):
+                    waiting += [(canonicalize_name(needed.name), each) for each in ("", *needed.extras)]
+    return {name for name, _ in reached}
 
 
 def test_every_range_admits_its_pin_and_colab() -> None:
@@ -95,6 +99,9 @@ def test_every_range_admits_its_pin_and_colab() -> None:
         assert not re.search("==|<", str(ranges[name])), f"{name}: an upper bound would one day shut Colab out"
     pythons = ("3.10.14", "3.11.7", "3.12.13", "3.13.15")
     assert list(SpecifierSet(PROJECT["requires-python"]).filter(pythons)) == list(pythons[1:])
+    named = re.findall(r"Python :: (3\.\d+)\b", "\n".join(PROJECT["classifiers"]))
+    assert named == [version.rpartition(".")[0] for version in pythons[1:]]
+    assert JOBS["weekly-newest"]["strategy"]["matrix"]["python"] == named
 
 
 def test_every_pin_is_needed_and_is_what_these_tests_run_with() -> None:
@@ -110,6 +117,49 @@ def test_every_pin_is_needed_and_is_what_these_tests_run_with() -> None:
     heavy = {"triton", "playwright", "transformers", "datasets", "ruff"}  # a reader installs nothing of the proof
     assert heavy <= set(prover)
     assert sorted(heavy & reached_from(reader)) == []
+
+
+def test_what_the_pins_leave_open_is_pinned_too_and_made_alike_everywhere() -> None:
+    """Nothing is pinned twice or in vain, all that is installed because of a pin is, and every install of ours uses it."""
+    named, rest = pins(READER) | pins(PROVER), pins(REST)
+    assert named.keys() & rest.keys() == set()
+    needed = {name for name in reached_from(named) if not name.startswith(("nvidia-", "cuda-"))}  # of a build of torch
+    assert needed - named.keys() - {"pip", "setuptools", "wheel"} == rest.keys(), "run `make pins`"
+    assert {name: importlib.metadata.version(name) for name in rest} == {name: str(pin) for name, pin in rest.items()}
+    texts = {
+        path: path.read_text(encoding="utf-8")
+        for path in [*ROOT.glob("*.md"), *ROOT.glob("book/*.md"), ROOT / "Makefile"]
+    }
+    installs = [
+        line
+        for text in texts.values()
+        for line in text.splitlines()
+        if re.search(r"pip install.* -r |^INSTALL :=", line)
+    ]
+    assert len(installs) == 5
+    assert [line for line in installs if REST not in line and "_build/pins/" not in line] == []
+
+
+def test_nothing_of_ours_is_asked_of_a_second_index() -> None:
+    """Beside an extra index pip takes a name, one of ours too, from whoever offers the highest version: torch alone, and by itself."""
+    files = [
+        *(ROOT / ".github").rglob("*.yml"),
+        *ROOT.glob("*.*"),
+        ROOT / "Makefile",
+        ROOT / ".ci" / "run",
+        *ROOT.glob("book/*.md"),
+    ]
+    lines = [line for path in files if path.is_file() for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [line for line in lines if re.search("extra.index", line, flags=re.I)] == []
+    installs = [line for line in lines if "--index-url" in line]
+    assert len(installs) == 3
+    assert all(re.search(r"--no-deps --index-url \S+ (torch|\$\(shell sed .*torch==.*\))", line) for line in installs)
+    done = subprocess.run(
+        ["make", "-nB", "ready", "TORCH_INDEX=there"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    alone, all_of_it = re.findall(r"pip install .*", done.stdout)
+    assert alone.endswith(f"--constraint {REST} --no-deps --index-url there torch=={pins(READER)['torch']}")
+    assert all_of_it.endswith(f"--constraint {REST} -r {READER}")
 
 
 def test_what_proposes_newer_packages_knows_what_is_held_and_formats_as_lint_does() -> None:

@@ -40,12 +40,12 @@ class PageResult:
 
 
 def pins_hash(root: Path) -> str:
-    """SHA-256 over `requirements.txt` of `root` and the version and machine type of the running Python."""
-    pins = root / "requirements.txt"
-    if not pins.is_file():
+    """SHA-256 over the pins of `root`, also those of constraints.txt, and the version and machine type of the running Python."""
+    pins = [path for name in ("requirements.txt", "constraints.txt") if (path := root / name).is_file()]
+    if not pins or pins[0].name != "requirements.txt":
         raise FileNotFoundError(f"root must hold requirements.txt, whose pins key every result; got {root}")
     machine = f"{sys.version}\0{sys.platform}\0{platform.machine()}"
-    return _sha256(pins.read_bytes() + machine.encode())
+    return _sha256(b"".join(path.read_bytes() for path in pins) + machine.encode())
 
 
 def execute_pages(
