@@ -186,6 +186,9 @@ OF_SETS = [
         "--authors must go with a pretrained backbone for mnist; got random_",
     ),
     ("digits --n 30", "n must be one of 20, 100, 200 for digits; got 30"),
+    ("digits --seeds 1 2 1", "seeds must be told once each; got 1 2 1"),
+    ("digits --n 20 20", "n must be told once each; got 20 20"),
+    ("digits --threads 0", "--threads must be a whole number >= 1; got 0"),
 ]
 
 

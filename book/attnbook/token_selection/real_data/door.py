@@ -26,6 +26,7 @@ from attnbook.token_selection.real_data.plans import PLANS, Plan, own_pictures
 from attnbook.token_selection.real_data.setups import fixed_backbone, processed
 from attnbook.token_selection.real_data.tables import TABLES, ResultTable, left_to_do, remake
 from attnbook.token_selection.real_data.vit import ViTShape, train_vit
+from attnlib import checks
 from attnlib.device import resolve
 from bookkit.parser import Parser
 
@@ -147,12 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, metavar="FOLDER", help="of features; default $ATTNLIB_CACHE")
     parser.add_argument("--threads", type=int, default=1, help="of torch, default 1")
     asked = parser.parse_args(arguments)
-    torch.set_num_threads(max(1, asked.threads))
     torch.set_flush_denormal(True)  # a saturated softmax has gradients below 1e-38, which take twice the time
     return told("attnlib real", lambda: _run(asked))
 
 
 def _run(asked: Any) -> None:
+    torch.set_num_threads(checks.whole_number("--threads", asked.threads, at_least=1, at_most=1024))
     folder = None if asked.what in PLANS else Path(asked.what).expanduser()
     if folder and not folder.is_dir():
         raise ValueError(f"{asked.what!r} is neither a folder nor one of {', '.join(DATA_SETS)} or their plans")

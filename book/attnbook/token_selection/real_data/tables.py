@@ -304,6 +304,9 @@ def left_to_do(
     name: str, plan: Plan, data: RealData, seeds: Sequence[int], sizes: Sequence[int], out: Path, device: Any = "cpu"
 ) -> list[tuple[int, int]]:
     """The (seed, n) that a table does not hold yet. Raises ValueError for what cannot be run, or for a file with other settings."""
+    for what, given in (("seeds", seeds), ("n", sizes)):
+        if len(set(given)) < len(given):
+            raise ValueError(f"{what} must be told once each; got {' '.join(map(str, given))}")
     for n in sizes:
         if n not in plan.steps or n > plan.pool:
             raise ValueError(f"n must be one of {', '.join(map(str, plan.steps))} for {name}; got {n}")
