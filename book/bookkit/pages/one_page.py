@@ -10,7 +10,6 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import jupytext
@@ -326,11 +325,9 @@ def private_kernel_manager(
     They call their ordinary end an error now and then, and not into the page. Raises `UserError` where no kernel could be reached, and
     where too few files may be open: otherwise either is found after a minute.
     """
-    with suppress(ModuleNotFoundError):  # Windows has no such limit
-        import resource
-
-        if (allowed := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < _FILES:
-            raise UserError(f"a page needs {_FILES} open files, and {allowed} are allowed here: ulimit -n 1024")
+    allowed = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1  # -1: as many as one likes
+    if 0 <= allowed < _FILES:
+        raise UserError(f"a page needs {_FILES} open files, and {allowed} are allowed here: ulimit -n 1024")
     try:
         with socket.create_server((_HERE, 0)) as server:
             socket.create_connection(server.getsockname(), timeout=10).close()
