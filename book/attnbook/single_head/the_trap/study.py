@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from attnbook.single_head.flow import first_order_threshold, flow_step, signal_threshold
+from attnbook.single_head.flow import first_order_threshold, flow_path, flow_step, signal_threshold
 from attnbook.single_head.long_run import (
     class_fates,
     collected_moves,
@@ -40,6 +40,8 @@ _SCHEDULE = ((0.01, 400), (0.02, 300), (0.05, 200), (0.2, 200), (1.0, 300), (4.0
 _N, _X, _STEP, _STEPS, _DRAWS = 40, 1.25, 0.25, 1000, 12  # the runs on Gaussian noise: tau = 250
 _CANDIDATES = sorted({round(t) for t in np.geomspace(1, 120, 16)})  # steps at which the theorem may begin to speak
 DIMENSIONS = (10**3, 10**5, 10**8)
+_TIMES = np.geomspace(1e-2, 1e8, 81)
+_EXCURSION = 1.2784645427610738  # m_0, the root of m sigma(m) = 1
 
 
 # --- long training ---------------------------------------------------------------------------------------------------------
@@ -142,6 +144,28 @@ def _flow_runs(seed):
     return torch.as_tensor(x), torch.as_tensor(nu), torch.as_tensor(states)
 
 
+def value_bound(times, x, label_noise, r=1.0):
+    """A lower bound of V in the flow from zero with x <= 1 and at most two fifths of the labels flipped, (S,): theorem thm-rise."""
+    from scipy.special import erf
+
+    nu, t = label_noise / (1 - label_noise), np.minimum(_EXCURSION, np.log1p(times / 4))
+    rate = math.sqrt(r * (x + (1 + x * nu) * (1 + x))) / 2
+    J = math.sqrt(math.pi) / 2 * erf(rate * t) / rate
+    return np.log((1 + x * J) / (1 + nu * x * J))
+
+
+def _values(seed):
+    """V of forty flows from zero, and its bound: (K, S) each. The first flow is at the corner of the theorem."""
+    rng, count, low = stream(seed, "start"), 40, (0.05, 0.02, -1.0)
+    settings = np.vstack([(1.0, 0.4, 0.0), rng.uniform(low, (1.0, 0.4, 1.5), (count - 1, 3))])
+    own = [(x, eta, 10**rate) for x, eta, rate in settings.tolist()]
+    paths = [flow_path(x, eta, _TIMES, attention_rate=r) for x, eta, r in own]
+    return SimpleNamespace(
+        found=np.stack([path.states[:, 0] for path in paths]),
+        bound=np.stack([value_bound(_TIMES, *each) for each in own]),
+    )
+
+
 def _lines(shares):
     """x* and x_1 at these fractions of flips."""
     return [
@@ -175,7 +199,7 @@ def trap_study(seed=0):
     s.trapped = {d: _records(_X, d, seed) for d in DIMENSIONS}
     s.in_trap = [record for d in DIMENSIONS[1:] for draw in s.trapped[d] for record in draw if record.entry > 0]
     s.free = [record for draw in _records(4.0, 10**8, seed) for record in draw]
-    s.zero_moves, s.flow_runs = _zero_moves(seed), _flow_runs(seed)
+    s.zero_moves, s.flow_runs, s.values = _zero_moves(seed), _flow_runs(seed), _values(seed)
 
     def fates(x, n, eta, *schedule):
         steps = [(step * n / 40_000, count) for step, count in schedule]
