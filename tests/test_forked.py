@@ -35,7 +35,11 @@ if __name__ == "__main__":
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork: kernels start as Jupyter starts them")
 def test_each_kernel_is_its_own_and_ends_with_the_run(tmp_path: Path) -> None:
     (script := tmp_path / "run.py").write_text(RUN.format(folder=tmp_path, here=script))
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=180)
+    (long := tmp_path / ("x" * 100)).mkdir()  # longer than the name of a socket may be
+    environment = os.environ | {"TMPDIR": str(long)}
+    done = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, check=False, timeout=180
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     one, ended, two = done.stdout.splitlines()
     pid, *seen = one.split("|")

@@ -55,7 +55,9 @@ def _entmax_pullback(power: float) -> Callable[[Tensor, Tensor, Tensor], Tensor]
 
 def _sparsemax_weights(logits: Tensor) -> Tensor:
     """The Euclidean projection on the simplex: sort, find the largest support whose threshold its members exceed."""
-    shifted = logits - logits.amax(-1, keepdim=True)
+    shifted = (logits - logits.amax(-1, keepdim=True)).clamp_min(
+        -1
+    )  # further below no token has a weight, and sums would overflow
     ordered, _ = torch.sort(shifted, dim=-1, descending=True)
     count = torch.arange(1, logits.shape[-1] + 1, dtype=logits.dtype, device=logits.device)
     threshold = (ordered.cumsum(-1) - 1) / count

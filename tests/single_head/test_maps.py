@@ -43,6 +43,15 @@ def test_sparse_maps_solve_their_equation(chosen: AttentionMap, alpha: float, to
     assert zeros > 5
 
 
+@pytest.mark.parametrize("size", [1e-30, 1.0, 1e37])
+@pytest.mark.parametrize(
+    "chosen", [each for each in NORMALISED if each is not maps.LINEARISED], ids=str
+)  # whose weights have no bound
+def test_weights_sum_to_one_at_any_size(chosen: AttentionMap, size: float) -> None:
+    weights = chosen.weights(size * logits(3, 1000).float())
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3), rtol=0, atol=1e-4)
+
+
 def test_two_token_forms() -> None:
     z = torch.tensor([[0.4, -0.1], [0.9, -0.8]], dtype=torch.float64)
     assert maps.softmax(2.0).weights(z)[0, 0].item() == pytest.approx(1 / (1 + math.exp(-0.25)), rel=1e-15)

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from multiprocessing import current_process, get_context, parent_process
@@ -40,7 +41,9 @@ def fork_kernels(libraries: Sequence[str] = LIBRARIES) -> None:
         ours, its = server.Pipe()
         arguments = (its, list(cmd[cmd.index("-f") :]), cwd, dict(env), path)
         process = server.Process(target=_be_kernel, args=arguments, daemon=True)  # daemon: it ends with us
-        with patch.dict(os.environ, FIGURES):
+        # The first start makes a socket among the temporary files; its whole name may have a hundred letters.
+        folder = tempfile.gettempdir()
+        with patch.dict(os.environ, FIGURES), patch.object(tempfile, "tempdir", folder if len(folder) < 70 else "/tmp"):
             process.start()
         its.close()
         ours.recv()  # Until it leads a group of its own, whoever ends its group ends us.
