@@ -2,6 +2,7 @@
  *
  * - a link that leads into a folded part opens it;
  * - what scrolls in itself is reached by keyboard;
+ * - a formula is copied as its TeX;
  * - who presses a button or closes a dialog by keyboard is where he was before;
  * - the menu of a phone opens where one is.
  */
@@ -27,6 +28,26 @@
   unfold();
 
   for (const box of document.querySelectorAll(".wide-picture, .formula")) if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
+
+  // --- copying --------------------------------------------------------------------------------------------------------
+
+  // Browsers copy a formula as its signs, each on a line of its own. What is marked inside one formula is copied so still.
+  document.addEventListener("copy", (event) => {
+    const marked = getSelection();
+    const copied = document.createElement("div");
+    if (marked.rangeCount) copied.append(marked.getRangeAt(0).cloneContents());
+    const formulas = copied.querySelectorAll("[data-tex]");
+    if (!formulas.length) return;
+    event.clipboardData.setData("text/html", copied.innerHTML);
+    for (const formula of formulas) {
+      const sign = formula.matches("div") ? "$$" : "$";
+      formula.textContent = sign + formula.dataset.tex + sign;
+    }
+    document.body.append(copied); // only what is on the page has its lines
+    event.clipboardData.setData("text/plain", copied.innerText);
+    copied.remove();
+    event.preventDefault();
+  });
 
   // --- keyboard -------------------------------------------------------------------------------------------------------
 

@@ -253,6 +253,24 @@ def test_a_wide_formula_scrolls_in_itself_and_is_reached_by_keyboard(browser: Br
         assert visit.errors == visit.outside == []
 
 
+def test_a_formula_is_copied_as_its_tex(browser: Browser, address: str) -> None:
+    copied = """paragraph => {
+      getSelection().selectAllChildren(paragraph);
+      const event = new ClipboardEvent("copy", { clipboardData: new DataTransfer(), bubbles: true, cancelable: true });
+      paragraph.dispatchEvent(event);
+      return [event.clipboardData.getData("text/plain"), event.clipboardData.getData("text/html")];
+    }"""
+    with visited(browser, address, "book/single_head_theory.html") as visit:
+        paragraph = visit.page.locator("article p:has(span.math)").first
+        text, html = paragraph.evaluate(copied)
+        assert "a limit, $d\\to\\infty$ at fixed $n$ unless its box" in text
+        assert "<math>" in html
+        assert visit.page.locator("article p:not(:has(.math))").first.evaluate(copied) == [
+            "",
+            "",
+        ]  # left to the browser
+
+
 def test_without_scripts_the_page_is_whole(browser: Browser, address: str) -> None:
     with visited(browser, address, NOTEBOOK, java_script_enabled=False) as visit:
         text = visit.page.locator("article").inner_text()
