@@ -174,14 +174,19 @@ load_any, load_ieee, store_any = _load(FLAGS, None), _load((), None), _store(Non
 
 @intrinsic
 def lane_sum(context, value):
-    """Sum of the 16 lanes, float32; its order is the compiler's."""
+    """Sum of all lanes; its order is the compiler's."""
 
     def build(context, builder, signature, values):
-        kind = ir.FunctionType(VF.element, [VF.element, VF])
-        declared = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.fadd.v16f32")
-        return builder.call(declared, [ir.Constant(VF.element, -0.0), values[0]], fastmath=("fast",))
+        single = value.llvm.element
+        kind, name = (
+            ir.FunctionType(single, [single, value.llvm]),
+            f"llvm.vector.reduce.fadd.v{value.count}f{value.element.bitwidth}",
+        )
+        declared = cgutils.get_or_insert_function(builder.module, kind, name)
+        freely = ("fast",) if value.flags else ("reassoc",)
+        return builder.call(declared, [ir.Constant(single, -0.0), values[0]], fastmath=freely)
 
-    return (types.float32(value), build) if value == Floats else None
+    return (value.element(value), build) if are_floats(value) else None
 
 
 @intrinsic

@@ -12,6 +12,14 @@ from tests.kernels.heads_cases import FIELDS, MAPS, RULES, assert_follows, asser
 BOTH = ("reference", "compiled")
 
 
+@pytest.fixture(params=[400, 0], ids=["whole matrix", "half of it"])
+def near(request, monkeypatch):
+    """Both products with the matrix, at any size."""
+    from attnlib.kernels.heads import compiled
+
+    monkeypatch.setattr(compiled, "_NEAR", request.param)
+
+
 pytestmark = pytest.mark.usefixtures("unwritten_memory")
 
 
@@ -94,13 +102,18 @@ def test_long_trainings_agree(batch):
         assert_follows(got, want, 1e-11)
 
 
-@pytest.mark.parametrize(("n", "signals", "start_vectors"), [(1, 1, 0), (1, 2, 3), (6, 2, 0), (61, 3, 1), (130, 2, 0)])
-def test_sizes(n, signals, start_vectors):
-    case = training(n, 2, signals=signals, start_vectors=start_vectors, runs=1)
-    want, got = (case.run(form, 4, prepare="joint") for form in BOTH)
+@pytest.mark.usefixtures("near")
+@pytest.mark.parametrize(
+    ("n", "signals", "start_vectors"), [(1, 1, 0), (1, 2, 3), (6, 2, 0), (61, 3, 1), (130, 2, 0), (405, 2, 1)]
+)
+@pytest.mark.parametrize(("heads", "prepare"), [(2, "joint"), (3, "blocks")])
+def test_sizes(n, signals, start_vectors, heads, prepare):
+    case = training(n, heads, signals=signals, start_vectors=start_vectors, runs=1)
+    want, got = (case.run(form, 4, prepare=prepare) for form in BOTH)
     assert_follows(got, want)
 
 
+@pytest.mark.usefixtures("near")
 @pytest.mark.parametrize("chosen", [maps.softmax(0.7), maps.ENTMAX15, maps.SIGMOID], ids=str)
 @pytest.mark.parametrize("batch", [None, 4])
 @pytest.mark.parametrize(("n", "heads", "signals"), [(5, 1, 2), (37, 1, 2), (130, 2, 3)])
@@ -184,6 +197,7 @@ def test_ends_of_the_numbers(form, triton_device):
     assert (length[8:] == 0).all()
 
 
+@pytest.mark.usefixtures("near")
 @pytest.mark.parametrize("batch", [None, 3])
 def test_a_run_that_diverges_is_not_finite_and_leaves_the_others_alone(batch):
     """Runs share their working memory: what a diverged one leaves there must not be read by the next."""

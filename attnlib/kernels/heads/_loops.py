@@ -14,7 +14,7 @@ import math
 from numba import njit
 
 from attnlib.kernels._exponential import decay
-from attnlib.kernels._simd import fma, spread
+from attnlib.kernels._simd import fma, lane_sum, spread
 from attnlib.kernels._simd import load_ieee as load
 from attnlib.kernels._simd import store_any as store
 
@@ -55,6 +55,44 @@ def product(matrix, rows, width, x, start, out, first, last):
             store(out, two + k, b0)
             store(out, two + k + lanes, b1)
             store(out, two + k + 2 * lanes, b2)
+
+
+@_jit
+def symmetric_product(matrix, rows, width, x, start, out, first, last):
+    """The same for a matrix that comes from memory: of the symmetric G only the half from the diagonal on is read, row by row.
+
+    G_ij adds x_j G_ij to out_i, in a sum that stays in a register, and x_i G_ij to out_j. The vector that holds the diagonal is read
+    in each of its rows, and adds to out_i only. Two rows of a state at a time: the last of an odd number takes the next one along,
+    which is not used.
+    """
+    lanes = 64 // x.itemsize
+    for c in range(first, last):
+        for k in range(width):
+            out[c, k] = start[c, k]
+    for i in range(0, rows, 2):
+        left, j = i - i % lanes, min(i + 1, rows - 1)
+        above, below = i * width, j * width
+        for c in range(first, last, 2):
+            one, two = c * width, c * width + width
+            x0, x1, y0, y1 = spread(x, one + i), spread(x, one + j), spread(x, two + i), spread(x, two + j)
+            g0, g1, u, v = (
+                load(matrix, above + left),
+                load(matrix, below + left),
+                load(x, one + left),
+                load(x, two + left),
+            )
+            a0, a1, b0, b1 = g0 * u, g1 * u, g0 * v, g1 * v
+            for k in range(left + lanes, width, lanes):
+                # A vector from each of two rows of G: eight multiply-adds.
+                g0, g1, u, v = load(matrix, above + k), load(matrix, below + k), load(x, one + k), load(x, two + k)
+                a0, a1, b0, b1 = fma(u, g0, a0), fma(u, g1, a1), fma(v, g0, b0), fma(v, g1, b1)
+                store(out, one + k, fma(x1, g1, fma(x0, g0, load(out, one + k))))
+                store(out, two + k, fma(y1, g1, fma(y0, g0, load(out, two + k))))
+            out[c, i] += lane_sum(a0)
+            out[c + 1, i] += lane_sum(b0)
+            if j > i:
+                out[c, j] += lane_sum(a1)
+                out[c + 1, j] += lane_sum(b1)
 
 
 @_jit
@@ -193,7 +231,7 @@ def backward(heads, values, signals, n, factor, labels, own, output, w, wn, turn
 
 
 @_jit
-def normalise(x, first, last, matrix, size, width, nothing, other):
+def normalise(x, first, last, matrix, half, size, width, nothing, other):
     """Rows of a gradient divided by their common length, the root of sum_c x_c' G x_c; a length of zero stays zero.
 
     They are divided by their largest number first: squares of small numbers would vanish.
@@ -207,7 +245,10 @@ def normalise(x, first, last, matrix, size, width, nothing, other):
             for k in range(size):
                 x[c, k] /= largest
     # |sum_a x_a b_a|^2 = x' G x
-    product(matrix, size, width, x, nothing, other, first, last)
+    if half:
+        symmetric_product(matrix, size, width, x, nothing, other, first, last)
+    else:
+        product(matrix, size, width, x, nothing, other, first, last)
     for c in range(first, last):
         for k in range(size):
             square += x[c, k] * other[c, k]
@@ -292,7 +333,7 @@ def scatter(some, places, count, columns, gradient):
 @njit(nogil=True, error_model="numpy", _nrt=False, cache=True)
 def descend(
     gram, coefficients, velocity, labels, classes, rates, factors, batches, kind, setting, scale, heads, signals,
-    prepare, momentum, look_ahead, order, matrix, states, samples, owns, seen, first_run, last_run, first, last,
+    prepare, momentum, look_ahead, half, order, matrix, states, samples, owns, seen, first_run, last_run, first, last,
     closing, marks, kept, outputs, attentions,
 ):  # fmt: skip
     """Steps first ... last - 1 of some runs; with `closing` the state after them is among the recorded ones.
@@ -317,7 +358,10 @@ def descend(
             recorded = place < len(marks) and marks[place] == step
             # Scores X G of every token, and the forward pass. Recorded steps need those of all samples, whatever the batch.
             if recorded or whole:
-                product(matrix, size, width, x, start, scores, 0, columns)
+                if half:
+                    symmetric_product(matrix, size, width, x, start, scores, 0, columns)
+                else:
+                    product(matrix, size, width, x, start, scores, 0, columns)
                 forward(
                     kind, setting, scale, heads, values, signals, n, scores, own, output, value, w, wn, turn, turn_noise
                 )  # fmt: skip
@@ -345,7 +389,7 @@ def descend(
             # The gradient's length: as it is, one of all vectors together, or of the v_h and of the p_h.
             for block in range(prepare):
                 from_, to = block * values, values if prepare == BLOCKS and block == 0 else columns
-                normalise(gradient, from_, to, matrix, size, width, nothing, some)
+                normalise(gradient, from_, to, matrix, half, size, width, nothing, some)
             # The step, with a rate for the v_h and one for the p_h.
             rate_v, rate_p = factors[step] * rates[r, 0], factors[step] * rates[r, 1]
             move(x, buffer, gradient, 0, values, size, rate_v, momentum, look_ahead)

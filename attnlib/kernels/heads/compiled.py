@@ -12,6 +12,7 @@ from attnlib.kernels import _build
 from attnlib.kernels.batches import VECTOR, aligned, in_calls, on_threads, pieces, whole
 from attnlib.kernels.heads import KINDS, PREPARATIONS, Call, Recorded
 
+_NEAR = 400  # samples whose matrix is read whole, from a near cache; a wider one is read by half, as it lies in memory
 _WORK = 1 << 29  # products of two numbers in the first call of the machine code: about a tenth of a second
 
 
@@ -26,7 +27,7 @@ def _memory(call: Call) -> tuple[object, ...]:
 
     samples = tuple(table[0] for table in tables(3, 1))
     owns = tuple(np.zeros(size, dtype=np.uint64) for _ in range(3))  # unsigned: no look for places from the end
-    return order, *tables(1, size), tables(7, call.coefficients.shape[1]), samples, owns, tables(5, call.heads)
+    return order, *tables(1, size), tables(7, call.coefficients.shape[1] + 1), samples, owns, tables(5, call.heads)
 
 
 def advance(call: Call, *, threads: int) -> Recorded:
@@ -37,7 +38,7 @@ def advance(call: Call, *, threads: int) -> Recorded:
     arrays.append(np.zeros((1, 1, 0), np.int64) if call.batches is None else call.batches.numpy())
     settings = (
         KINDS.index(call.attention_map.kind), float(call.attention_map.setting), call.output_scale, call.heads,
-        call.signals, PREPARATIONS.index(call.prepare), call.momentum, call.look_ahead,
+        call.signals, PREPARATIONS.index(call.prepare), call.momentum, call.look_ahead, call.n > _NEAR,
     )  # fmt: skip
     marks = np.array(call.record, dtype=np.int64)
     kept = [tensor.numpy() for tensor in (seen.coefficients, seen.output, seen.attention)]
