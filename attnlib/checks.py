@@ -279,8 +279,8 @@ def tensor(
     return value
 
 
-def fitting(values: Mapping[str, Any], **axes: str) -> None:
-    """Raises ValueError unless the tensors of these names have these axes, and the dtype and device of the first.
+def fitting(values: Mapping[str, Any], like: torch.Tensor | None = None, **axes: str) -> None:
+    """Raises ValueError unless the tensors of these names have these axes, and where it is given the dtype and device of `like`.
 
     A letter is one size throughout; "..." stands for any leading axes, the same throughout, "*" for any that broadcast. Without this a
     size of 1 is taken for any.
@@ -291,7 +291,7 @@ def fitting(values: Mapping[str, Any], **axes: str) -> None:
         if letters[0] in ("...", "*"):
             own = getattr(value, "shape", ())[: 1 - len(letters)]
             letters[:1] = own if letters[0] == "*" else known.setdefault("...", own)
-        found = tensor(name, value, tuple(known.get(x, x) for x in letters), like=known.setdefault("like", value))
+        found = tensor(name, value, tuple(known.get(x, x) for x in letters), like=like)
         known |= dict(zip(letters, found.shape, strict=True))
 
 

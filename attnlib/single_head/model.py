@@ -72,7 +72,7 @@ def _check(tokens: torch.Tensor, v: torch.Tensor, p: torch.Tensor, attention_map
     several = isinstance(p, torch.Tensor) and p.ndim == 3
     shared = several and isinstance(v, torch.Tensor) and v.shape[1:-1] == (1,)
     axes = ("R H m", "R S m" if shared else "R H m") if several else ("R m", "R m")
-    checks.fitting({"tokens": tokens, "v": v, "p": p}, tokens="R n T m", p=axes[0], v=axes[1])
+    checks.fitting({"tokens": tokens, "v": v, "p": p}, tokens, tokens="R n T m", p=axes[0], v=axes[1])
     attention_map.check_tokens(tokens.shape[2])
 
 

@@ -99,7 +99,7 @@ def gradients(
     Returns ascent directions of W (d, d) and p (d,), and scores (n, T). Raises ValueError for shapes that do not fit.
     """
     given = {"tokens": tokens, "head": head, "weight": weight, "prompt": prompt}
-    checks.fitting(given, tokens="n T d", head="d", weight="d d", prompt="d")
+    checks.fitting(given, tokens, tokens="n T d", head="d", weight="d d", prompt="d")
     checks.signs("labels", labels, tuple(tokens.shape[:1]), like=tokens)
     # z = X W^T p. Then G = sum c x, the force on each score times its token.
     scores = tokens @ (weight.mT @ prompt)

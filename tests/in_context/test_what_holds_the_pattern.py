@@ -114,9 +114,9 @@ def test_rotations_and_stretches():
     M[1, 0, 2], M[1, 2, 0] = 0.4, -0.4
     M[2, 1, 2], M[2, 2, 1] = 0.3, 0.3
     M[..., 3] = 5.0  # the untrained column has no say
-    share = antisymmetric_share(Circuits(M, torch.zeros(3, 4).double()))
+    share = antisymmetric_share(Circuits(M, torch.zeros(3, 4)))
     torch.testing.assert_close(share, torch.tensor([0.16 / 0.25, 1.0, 0.0], dtype=torch.float64))
-    straight = without_turning(Circuits(M, torch.zeros(3, 4).double())).key_query
+    straight = without_turning(Circuits(M, torch.zeros(3, 4))).key_query
     assert straight[0, 0, 1] == straight[0, 1, 0] == pytest.approx(0.3)
     assert straight[1, 0, 2] == straight[1, 2, 0] == 0
     torch.testing.assert_close(straight[..., 3], M[..., 3], rtol=0, atol=0)
