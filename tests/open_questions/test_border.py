@@ -1,0 +1,152 @@
+"""The border at 20 per cent of flipped labels: boxes and cells against gradient descent with vectors and a flow of its own."""
+
+import numpy as np
+import pytest
+
+from attnbook.certified.boundary_range import _advanced
+from attnbook.certified.certificate import precision
+from attnbook.open_questions import finite_border, kept_side
+from attnbook.open_questions.finite_border import KEPT, LOST, STEP, WEIGHTS, cell, follow
+
+pytest.importorskip("flint")
+H = float(STEP)
+
+
+def descent(x, off, steps, seed=0):
+    """Plain gradient descent on v and p with token vectors; two classes of 8 clean and 2 flipped samples, row sums of |E| at most `off`.
+
+    Yields V, t, P - q of the first class: its clean samples, then its flipped ones.
+    """
+    n, d = 20, 100.0
+    noise = np.random.default_rng(seed).uniform(-1, 1, (n, n))
+    noise = noise + noise.T
+    noise *= off / abs(noise).sum(1).max()
+    xi = np.hstack([np.zeros((n, 2)), np.sqrt(d) * np.linalg.cholesky(np.eye(n) + noise)])
+    truth = np.repeat([1.0, -1.0], 10)
+    y = truth * np.tile(np.repeat([1.0, -1.0], [8, 2]), 2)
+    u = np.zeros_like(xi)
+    u[np.arange(n), np.repeat([0, 1], 10)] = np.sqrt(x * d / 8)
+    v, p = np.zeros(n + 2), np.zeros(n + 2)
+    for _ in range(steps + 1):
+        yield v @ u[0], (y * (xi @ v))[:10], ((u - xi) @ p)[:10]
+        s = 1 / (1 + np.exp(-(u - xi) @ p))
+        pull = H * n / d / n * y / (1 + np.exp(y * (s * (u @ v) + (1 - s) * (xi @ v))))
+        turn = pull * s * (1 - s) * ((u - xi) @ v)
+        v, p = v + (pull * s) @ u + (pull * (1 - s)) @ xi, p + turn @ (u - xi)
+
+
+def outside(x, off, error, steps, seed=0):
+    """How far samples are outside the boxes at most, over all steps, in units of the variable's weight; < 0: all inside."""
+    worst = -np.inf
+    with precision(64):
+        boxes = follow(cell(round(1e5 * x) - 1, round(1e5 * x) + 1), error, steps)
+        for (V, t, logit), box in zip(descent(x, off, steps, seed), boxes, strict=True):
+            low, high = ([float(end(b)) for b in box] for end in (lambda b: b.lower(), lambda b: b.upper()))
+            for k, values in enumerate(([V], t[:8], t[8:], logit[:8], logit[8:])):
+                worst = max(worst, *((max(z - high[k], low[k] - z) - 1e-12) / WEIGHTS[k] for z in values))
+    return worst
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "steps", "seed"), [(1.2, "1e-4", 120, 0), (1.5, "1e-5", 160, 1), (1.8, "1e-4", 120, 2)]
+)
+def test_boxes_hold_all_samples_of_gradient_descent(x, error, steps, seed, monkeypatch):
+    assert outside(x, float(error), error, steps, seed) <= 0
+    assert outside(x, 3e-2, error, steps, seed) > 0  # a Gram matrix farther from the identity than the box allows
+    rates = finite_border.map_rates
+    monkeypatch.setattr(finite_border, "map_rates", lambda *at: [1.01 * rate for rate in rates(*at)])
+    assert outside(x, float(error), error, steps, seed) > 0
+
+
+def test_slopes_are_difference_quotients():
+    rng = np.random.default_rng(3)
+    for _ in range(20):
+        V, t_c, t_n, a, b = rng.uniform(-2, 2, 5)
+        sides = []
+        for t, logit, sign in ((t_c, a, 1), (t_n, b, -1)):
+
+            def three(V, t, logit, sign=sign):
+                s = 1 / (1 + np.exp(-logit))
+                g = 1 / (1 + np.exp(sign * s * V + (1 - s) * t))
+                return np.array([g * s, g * (1 - s), g * s * (1 - s) * (V - sign * t)])
+
+            at, eye = np.array([V, t, logit]), 1e-5 * np.eye(3)
+            sides.append(np.array([(three(*(at + e)) - three(*(at - e))) / 2e-5 for e in eye]).T)
+        with precision(64):
+            y = [finite_border.ball(float(z)) for z in (V, t_c, t_n, a, b)]
+            found = finite_border.slopes(y)
+            np.testing.assert_allclose(np.array([[[float(z) for z in r] for r in f] for f in found]), sides, atol=1e-8)
+
+
+@pytest.mark.parametrize("part", [*LOST, *KEPT], ids=str)
+def test_first_and_last_cell_of_each_part(part):
+    first, last, width, error, steps = part
+    proves, wrong = (finite_border.lost, finite_border.kept)[:: 1 if part in LOST else -1]
+    assert (last - first) % width == 0
+    for low in (first, last - width):
+        assert proves(low, low + width, error, steps)
+    assert not wrong(first, first + width, error, steps)
+
+
+def test_parts_leave_no_gap_and_the_border_is_not_crossed():
+    for parts, ends in ((LOST, (100_000, 161_000)), (KEPT, (165_000, 200_000))):
+        assert [parts[0][0], *(part[1] for part in parts)] == [*(part[0] for part in parts), ends[1]]
+        assert parts[0][0] == ends[0]
+    assert not finite_border.lost(162_999, 163_001, "1e-8", 1000)
+    assert not finite_border.kept(160_999, 161_001, "1e-8", 1000)
+
+
+@pytest.mark.parametrize(("x", "off", "steps"), [(1.1, 1e-5, 200), (1.45, 1e-6, 600)])
+def test_lost_classes_stay_lost_until_the_time_of_the_theorem(x, off, steps):
+    assert steps * H < 0.16 / np.sqrt(off)
+    entered = next(part[-1] for part in LOST if part[0] <= 1e5 * x <= part[1])
+    for t, (V, values, logit) in enumerate(descent(x, off, steps)):
+        if t >= entered:
+            assert (values[:8] >= V).all()
+            assert (logit[:8] < -np.log(x)).all()
+            assert (logit[8:] < -np.log(x / 4)).all()
+            assert (values[8:] >= -V).all()
+
+
+def own_flow(x, length, steps, off=1.0):
+    """The five-variable flow in the clock T, classical Runge-Kutta; off: a factor of the right side."""
+
+    def rates(y):
+        V, t_c, t_n, a, b = y
+        s, z = 1 / (1 + np.exp(-a)), 1 / (1 + np.exp(-b))
+        ratio = (1 + np.exp(s * V + (1 - s) * t_c)) / (1 + np.exp((1 - z) * t_n - z * V))
+        w, f = s * (1 - s) * (V - t_c), ratio * z * (1 - z) * (V + t_n)
+        P = x * (w - f / 4)
+        return off * np.array([x * (s - ratio * z / 4), 1 - s, ratio * (1 - z), P + w, P - f])
+
+    y = np.zeros(5)
+    for _ in range(steps):
+        k = rates(y)
+        m = rates(y + length / 2 * k)
+        o = rates(y + length / 2 * m)
+        y = y + length / 6 * (k + 2 * m + 2 * o + rates(y + length * o))
+    return y
+
+
+@pytest.mark.parametrize("off", [1.0, 1.01])
+def test_a_cell_holds_the_flows_of_its_x_and_refuses_a_right_side_that_is_off(off):
+    with precision(96):
+        family = kept_side.start("2.399", "2.401")
+        for _ in range(32):
+            family, _ = _advanced(family, kept_side.ball("0.25"), kept_side.STEP)
+        box = [(float(z.lower()), float(z.upper())) for z in family.state()]
+    for x in (2.399, 2.4, 2.401):
+        inside = [
+            low - 1e-9 <= z <= high + 1e-9 for z, (low, high) in zip(own_flow(x, 1e-3, 1000, off), box, strict=True)
+        ]
+        assert all(inside) is (off == 1.0)
+
+
+def test_cells_of_the_kept_side(monkeypatch):
+    """A narrow one is proved again; one below the border is not; at the ends of all, a flow of its own ends on the signal."""
+    assert kept_side.kept("2.5", "2.5001")
+    monkeypatch.setattr(kept_side, "LONGEST", 6.0)
+    assert not kept_side.kept("1.6", "1.6001")
+    assert list(kept_side.CELLS) == sorted(kept_side.CELLS)
+    for x in (float(end) for end in kept_side.CELLS):
+        assert own_flow(x, 5e-3, 4000)[3] > 4
