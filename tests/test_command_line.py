@@ -61,6 +61,20 @@ def test_help_is_under_the_name_that_was_typed(capsys, command) -> None:
     assert run(capsys, command, "--help")[1].startswith(f"usage: attnlib {command} ")
 
 
+def test_a_shell_completes_commands_and_options(capsys, monkeypatch) -> None:
+    monkeypatch.setenv("_ATTNLIB_COMPLETE", "bash_source")
+    code, script, _ = run(capsys)
+    assert (code, "complete -o nosort -F _attnlib_completion attnlib" in script) == (0, True)
+    monkeypatch.setenv("_ATTNLIB_COMPLETE", "bash_complete")
+    for typed, found in {
+        "attnlib re": ["rerun", "results", "register", "replicate", "real"],
+        "attnlib rerun --f": ["--force"],
+    }.items():
+        monkeypatch.setenv("COMP_WORDS", typed)
+        monkeypatch.setenv("COMP_CWORD", str(typed.count(" ")))
+        assert run(capsys)[1].split() == [f"plain,{word}" for word in found]
+
+
 def test_a_reader_that_has_enough_is_no_error() -> None:
     head = f"{sys.executable} -m bookkit pages | head -n 1"
     done = subprocess.run(

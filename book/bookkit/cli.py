@@ -8,6 +8,7 @@ stands (one line on stderr says what to change); 130, 143 or 129 ended by Ctrl-C
 
 import difflib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, version
@@ -18,6 +19,7 @@ from bookkit import DISTRIBUTION
 
 try:
     import click
+    from click.shell_completion import shell_complete
 except ModuleNotFoundError:
     print(
         "error: commands need click, which is not installed: python -m pip install '.[rerun]' in the repository",
@@ -114,6 +116,9 @@ def main(arguments: Sequence[str] | None = None, name: str = "bookkit") -> int:
 
 
 def _run(given: list[str], name: str, command: str) -> int:
+    variable = f"_{name}_COMPLETE".upper()
+    if asked := os.environ.get(variable):  # by a shell, while somebody types
+        return shell_complete(commands, {}, name, variable, asked)
     try:
         with commands.make_context(name, given) as context:
             return commands.invoke(context) or 0
