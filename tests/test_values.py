@@ -125,7 +125,7 @@ ROWS = {
     sh.log10_clean_error: HEAD | {"per_class": False},
     head_errors.log10_error_of_scores: {"scores": SCORES, "per_class": True, "class_probability": 0.5},
     head_errors.scores_of_fresh_data: HEAD,
-    attnbook.single_head.proved_outcome: {"law": LAW, "step_size": 0.1, "delta": 0.01, "error": 0.1, "boxes": 1},
+    attnbook.single_head.proved_outcome: {"law": LAW, "step_size": 0.1, "delta": 0.01, "error": 0.1, "boxes": 1, "counts": [2, 0, 1, 1]},
     sh.summarise: {"law": LAW, "step_size": 0.1, "steps": 2, "draws": 1, "seed": 0, "device": "cpu"},
     head_training.gaussian_start: {"sample": SAMPLE, "std": 1.0},
     sh.gradient_descent: TRAINING,

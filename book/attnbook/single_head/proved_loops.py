@@ -27,18 +27,20 @@ ULP, TINY, INF = 2.0**-52, 5e-324, math.inf
 EXP, SLACK = 8 * ULP, 1 + 1e-12
 # Not Python's numbers, which numba takes for literals: each has its own compilation of what it is an argument of.
 FITS_AND_ERRS_LESS, FITS_AND_ERRS_MORE, MISSES_FLIPPED, MISSES_CLEAN, NOTHING = np.arange(5)
-TAILS = 25  # one-sided events that all samples share
+TAILS = 35  # one-sided events that all samples share
 # Shares of the failure probability: of those events, of the range of z, of the flipped samples, of the clean ones.
 SHARED, WIDE, FLIPPED, CLEAN = 0.25, 0.05, 0.3, 0.4
 # Of what one sample has, for a clean and for a flipped one: N and N' in pieces, range of z, z and N together.
 PARTS = (0.2, 0.2, 0.6), (0.6, 0.2, 0.2)
 PIECES = 8  # of the range of one sample's z; an even number
-CUTS = (*[0.4 * 1.1**k for k in range(30)], *[8 * 1.3**k for k in range(16)])  # T of the error's bounds, over |Pi p|
-BEYOND = tuple([0.5 * math.erfc(x / math.sqrt(2)) * SLACK for x in CUTS if x < 7])  # Pr(N > T)
+CUTS = tuple([0.4 * 1.1**k for k in range(30)])  # T of the error's first lower bound, over |Pi p|
+BEYOND = tuple([0.5 * math.erfc(x / math.sqrt(2)) * SLACK for x in CUTS])  # Pr(N > T)
+SIDES = (0.5, 1.0, 1.6, 2.5)  # x of the second one
+HALF = math.log(0.5)
 
 # Of all label counts. Intervals (n is a number): a, h, d; r^2 - 1, r, r sqrt(n/d), both chi-squares over d, r/sqrt(nd), root of q/d.
-# Then numbers: |z_i| at most, sqrt(2u) and the quantile of one tail, |z|^2 at most, the failure probability, and the error that
-# separates the outcomes.
+# Then numbers: |z_i| at most, sqrt(2u) and the quantile of one tail, |z|^2 at most, the failure probability, and the log of
+# the error that separates the outcomes.
 Setting = namedtuple("Setting", "n a h d middle r scale q offset drift wide gauss normal chi failure error")
 # Label counts of one class; diff: clean less flipped.
 Class = namedtuple("Class", "size diff clean flipped")
@@ -46,7 +48,7 @@ Class = namedtuple("Class", "size diff clean flipped")
 Weights = namedtuple("Weights", "phi psi slope_phi slope_psi bend_phi bend_psi")
 # The samples of one kind in one class: weights at z = 0, their means, what these have more, Lipschitz constants, bounds of z and N.
 Group = namedtuple("Group", "count at_phi at_psi phi psi shift_phi shift_psi lip_phi lip_psi reach both")
-# What all samples have in common; query: P_k, value: V_k.
+# What all samples have in common; query: P_k, value: V_k; overlap: about minus y_k times the product of Pi v and Pi p, class by class.
 Shared = namedtuple("Shared", "mean_phi along_phi norm_phi tilt along_psi norm_psi length omega query value")
 
 _jit = njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)
@@ -135,6 +137,13 @@ def exp(x):
     high = INF if x[1] > 700 else math.exp(max(x[1], -700.0)) * (1 + EXP)
     low, high = outward(low, high)
     return max(low, 0.0), high
+
+
+@_jit
+def log(x):
+    """Of what is at least 0."""
+    low, high = (math.log(x[0]) if x[0] > 0 else -INF), (math.log(x[1]) if x[1] > 0 else -INF)
+    return low - abs(low) * 1e-12 if low > -INF else low, high + abs(high) * 1e-12 if high > -INF else high
 
 
 @_jit
@@ -304,21 +313,37 @@ def of_both(n, one, two, u, v, other_u, other_v):
 
 
 @_jit
-def norm_and_along(c, start, shifts, energy, steepest):
-    """|w - mean| at most, and sum w_j z_j, by lem-proved-sums; start and shifts: sums of squares."""
-    start, slope = root(start), mul(c.scale, (steepest, steepest))
-    most = root(add(square(add(start, root(shifts))), mul(square(c.scale), energy)))
-    most = add(most, times(c.gauss, slope))
-    return most, spread(add(times(c.normal, (start[1], start[1])), times(c.chi, slope)))
-
-
-@_jit
 def squares(groups, numbers, centre):
     """Sum over all samples of the square of the number of their group less `centre`."""
     total = (0.0, 0.0)
     for k in range(len(groups)):
         total = add(total, mul(groups[k].count, square(plus(-centre, numbers[k]))))
     return total
+
+
+@_jit
+def norm(c, groups, means, lips, centre):
+    """|w - mean| at least and at most, eq-proved-norm."""
+    swing, apart = times(c.gauss, mul(c.scale, (max(lips)[1], max(lips)[1]))), (0.0, 0.0)
+    energy = add(squares(groups, means, centre), mul(square(c.scale), squares(groups, lips, 0.0)))
+    for j in range(len(groups)):
+        for k in range(j):
+            pairs = mul(groups[j].count, groups[k].count)
+            apart = add(apart, mul(pairs, square(sub(means[j], means[k]))))
+    return max(sub(root(div(apart, (c.n, c.n))), swing)[0], 0.0), add(root(energy), swing)[1]
+
+
+@_jit
+def along(c, start, lips):
+    """sum w_j z_j by lem-proved-sums; start: a sum of squares."""
+    return spread(add(times(c.normal, root(start)), times(c.chi, mul(c.scale, (max(lips)[1], max(lips)[1])))))
+
+
+@_jit
+def length(c, mean, tilt, size):
+    """|sum w_j y_j xi_j| a/d: along the one direction, and across it."""
+    main = add(mul(mul(root((c.n, c.n)), c.r), mean), div(tilt, root(c.d)))
+    return div(mul(c.a, root(add(square(main), mul(c.q, square(size))))), root(c.d))
 
 
 @_jit
@@ -346,32 +371,23 @@ def shared(c, classes, groups):
         (g0.lip_phi, g1.lip_phi, g2.lip_phi, g3.lip_phi),
         (g0.lip_psi, g1.lip_psi, g2.lip_psi, g3.lip_psi),
     )
-    # How far the weights are from their mean, |w - mean|, and sum w_j z_j (lem-proved-sums).
-    shift_phi = squares(groups, (g0.shift_phi, g1.shift_phi, g2.shift_phi, g3.shift_phi), 0.0)
-    shift_psi = squares(groups, (g0.shift_psi, g1.shift_psi, g2.shift_psi, g3.shift_psi), 0.0)
-    centre = 0.5 * (middle_of(g0.at_phi) + middle_of(g2.at_phi))
-    start_phi = squares(groups, (g0.at_phi, g1.at_phi, g2.at_phi, g3.at_phi), centre)
-    start_psi = squares(groups, (g0.at_psi, g1.at_psi, g2.at_psi, g3.at_psi), 0.0)
-    energy_phi, energy_psi = squares(groups, lip_phi, 0.0), squares(groups, lip_psi, 0.0)
-    norm_phi, along_phi = norm_and_along(c, start_phi, shift_phi, energy_phi, max(lip_phi)[1])
-    norm_psi, along_psi = norm_and_along(c, start_psi, shift_psi, energy_psi, max(lip_psi)[1])
     # Mean weights of y_j xi_j, with what chance adds.
     total = of_both(c.n, one, two, g0.phi, g1.phi, g2.phi, g3.phi)
     tilted = of_both(c.n, one, two, g0.psi, neg(g1.psi), neg(g2.psi), g3.psi)
-    mean_phi = div(add(total, noise(c, energy_phi)), (c.n, c.n))
-    tilt = div(add(tilted, noise(c, energy_psi)), (c.n, c.n))  # times the label of class 1
-    # |Pi v| and |Pi p|: along w, and across it.
-    root_n, root_d = root((c.n, c.n)), root(c.d)
-    main_phi = add(mul(mul(root_n, c.r), mean_phi), div(along_phi, root_d))
-    main_psi = add(mul(mul(root_n, c.r), tilt), div(along_psi, root_d))
-    across_phi, across_psi = mul(c.q, (0.0, square(norm_phi)[1])), mul(c.q, (0.0, square(norm_psi)[1]))
-    length = div(mul(c.a, root(add(square(main_phi), across_phi))), root_d)
-    omega = div(mul(c.a, root(add(square(main_psi), across_psi))), root_d)[1]
+    mean_phi = div(add(total, noise(c, squares(groups, lip_phi, 0.0))), (c.n, c.n))
+    tilt = div(add(tilted, noise(c, squares(groups, lip_psi, 0.0))), (c.n, c.n))  # times the label of class 1
+    # How far the weights are from their mean, |w - mean|, and sum w_j z_j (lem-proved-sums).
+    centre = 0.5 * (middle_of(g0.at_phi) + middle_of(g2.at_phi))
+    norm_phi = norm(c, groups, (g0.phi, g1.phi, g2.phi, g3.phi), lip_phi, centre)
+    norm_psi = norm(c, groups, (g0.psi, neg(g1.psi), neg(g2.psi), g3.psi), lip_psi, 0.0)
+    along_phi = along(c, squares(groups, (g0.at_phi, g1.at_phi, g2.at_phi, g3.at_phi), centre), lip_phi)
+    along_psi = along(c, squares(groups, (g0.at_psi, g1.at_psi, g2.at_psi, g3.at_psi), 0.0), lip_psi)
+    size, omega = length(c, mean_phi, along_phi, norm_phi), length(c, tilt, along_psi, norm_psi)
     # What both classes see of their signal: P_k and V_k.
     query_1, value_1 = ends(c, one, g0, g1)
     query_2, value_2 = ends(c, two, g2, g3)
     return Shared(
-        mean_phi, along_phi, norm_phi, (tilt, neg(tilt)), along_psi, norm_psi, length, omega, (query_1, query_2), (value_1, value_2)
+        mean_phi, along_phi, norm_phi, (tilt, neg(tilt)), along_psi, norm_psi, size, omega, (query_1, query_2), (value_1, value_2)
     )  # fmt: skip
 
 
@@ -447,23 +463,103 @@ def room_of_missed(c, x, classes, flipped):
 
 
 @_jit
-def errors(query, value, length, omega):
-    r"""Of one class: the error at least, at most, and E with error <= e^-E, by eq-proved-errors for each cut T."""
-    signal, low, high, exponent = div(mul(exp(query), value), length), 0.0, 1.0, 0.0
-    if value[1] <= 0:
-        low = 0.5
-    for k in range(len(CUTS)):
-        drop = CUTS[k] * omega * SLACK
-        if not drop < 700:
-            break
-        if value[0] > 0:
-            down = max(signal[0], 0.0) * math.exp(-drop) / SLACK
-            exponent = max(exponent, min(CUTS[k], down) ** 2 / 2 / SLACK)
-            if k < len(BEYOND):
-                high = min(high, tail_at_most(down) + BEYOND[k])
-        if k < len(BEYOND):
-            low = max(low, tail_at_least(max(signal[1], 0.0) * math.exp(drop) * SLACK) - BEYOND[k])
-    return low, high * SLACK, exponent
+def slope(logit, size, omega, overlap):
+    """b where (1 + log(b W))/|Pi(b y v - p)| is about largest, W = e^logit: the quotient rises, then falls. Any b gives true bounds."""
+    low, high = -1.0, max(1.5, logit + math.log(4 * omega / size))
+    for _ in range(50):
+        t = (low + high) / 2
+        v = size * math.exp(min(t - logit, 700.0))
+        mixed = overlap / size * v
+        if v * v + 2 * mixed + omega * omega > (1 + t) * (v * v + mixed):
+            low = t
+        else:
+            high = t
+    return math.exp(min(low - logit, 700.0))
+
+
+@_jit
+def tail_of(t, size):
+    """log Pr(size N > t) at most; 0 unless t > 0."""
+    y = div((t, t), (size, size))[0] if t > 0 and size < INF else 0.0
+    if y < 12:
+        return math.log(tail_at_most(y)) * (1 - 1e-12) + 1e-12 if y > 0 else 0.0
+    return -y * y / 2 * (1 - 1e-12) - math.log(2.506628 * y) + 1e-12
+
+
+@_jit
+def slab(low, high, beyond):
+    """log of Pr(low < N < high) Pr(|N| <= x), at least, where Pr(N > x) = beyond; from the density at `low`, which falls."""
+    wide = high - low
+    if not (low > 0 and wide > 0):
+        return -INF
+    value = math.log(-math.expm1(-low * wide) / low) + math.log1p(-2 * beyond)
+    return -(low * low + wide * wide) / 2 * (1 + 1e-12) - 0.918938534 + value - 1e-12 * (1 + abs(value))
+
+
+@_jit
+def mixed(b, sign, phi, psi):
+    return add(times(b, phi), times(sign, psi))
+
+
+@_jit
+def error_ends(c, x, k, groups):
+    """log err_k at least and at most, eq-proved-errors and eq-interval."""
+    query, value, size, omega = x.query[k], x.value[k], x.length, x.omega
+    if not value[1] > 0:
+        return HALF - 1e-12, 0.0
+    logit = add(query, log(value))
+    # First lower bound: p xi below a cut, v xi beyond what is then needed. It is for errors that are not small.
+    signal, least = div(mul(exp(query), value), size)[1], 0.0
+    for j in range(len(CUTS)):
+        drop = CUTS[j] * omega[1] * SLACK
+        if drop < 700:
+            least = max(least, tail_at_least(signal * math.exp(drop) * SLACK) - BEYOND[j])
+    low, high = math.log(least) - 1e-12 if least > 0 else -INF, 0.0
+    # A half-plane that holds all errors, with |Pi(b y v - p)| <= b |Pi v| + |Pi p|.
+    if value[0] > 0:
+        b = slope(logit[0], size[1], omega[1], size[1] * omega[1])
+        high = tail_of(plus(1.0, add(log((b, b)), logit))[0], add(times(b, size), omega)[1])
+    # Pi(b y v - p), whose weights are b phi + y omega, is bounded as Pi v and Pi p are.
+    sign, overlap = 1.0 - 2.0 * k, 0.0
+    for j in range(4):
+        side = sign if j in (0, 3) else -sign
+        overlap += middle_of(groups[j].count) * side * middle_of(groups[j].at_phi) * middle_of(groups[j].at_psi)
+    unit = middle_of(c.a) * middle_of(c.a) / c.d[0]
+    b = slope(logit[0] if value[0] > 0 else logit[1], size[1], omega[1], unit * overlap)
+    g0, g1, g2, g3 = groups
+    means = (
+        mixed(b, sign, g0.phi, g0.psi), mixed(b, -sign, g1.phi, g1.psi), mixed(b, -sign, g2.phi, g2.psi), mixed(b, sign, g3.phi, g3.psi),
+    )  # fmt: skip
+    lips = (
+        mixed(b, 1.0, g0.lip_phi, g0.lip_psi), mixed(b, 1.0, g1.lip_phi, g1.lip_psi),
+        mixed(b, 1.0, g2.lip_phi, g2.lip_psi), mixed(b, 1.0, g3.lip_phi, g3.lip_psi),
+    )  # fmt: skip
+    mean, scaled = mixed(b, 1.0, x.mean_phi, x.tilt[k]), times(b, size)
+    whole = length(c, mean, mixed(b, 1.0, x.along_phi, x.along_psi), norm(c, groups, means, lips, middle_of(mean)))
+    whole, t = meet(whole, (0.0, add(scaled, omega)[1])), plus(1.0, add(log((b, b)), logit))
+    if value[0] > 0:
+        high = min(high, tail_of(t[0], whole[1]))
+    # Second lower bound: a slab beyond the half-plane, in which p xi is near where the two touch.
+    lean = times(0.5, plus(1.0, div(sub(square(omega), square(scaled)), square(whole))))
+    for j in range(len(SIDES)):
+        start, end, far = t[1], t[1], 0.0
+        for _ in range(3):
+            if start > 0 and far < 50:
+                end = start + 2 * whole[1] * whole[1] / start
+                far = spread(sub(mul(lean, (t[1], end)), plus(-1.0, (t[1], t[1]))))[1] + SIDES[j] * min(
+                    omega[1], scaled[1]
+                )
+                start = (t[1] + (math.expm1(min(far, 50.0)) - far)) * SLACK
+        if start >= whole[1] and far < 50 and whole[0] > 0:
+            low = max(low, slab(start / whole[0] * SLACK, end / whole[0] / SLACK, tail_at_most(SIDES[j])))
+    return low, high
+
+
+@_jit
+def mean_of(first, second):
+    """log of the mean of e^first and e^second."""
+    most = max(first, second)
+    return most + HALF + math.log1p(math.exp(min(first, second) - most)) if most > -INF else -INF
 
 
 # --- one box of label counts -----------------------------------------------------------------------------------------------------
@@ -520,25 +616,23 @@ def bounds(c, classes, known, tables):
 def judge(c, classes, aim, known, tables):
     """The outcome that is proved (only `aim` is tried, unless it is NOTHING), and the numbers behind it.
 
-    Returns outcome, exponent, room of all samples, room of one flipped, of one clean sample, mean error at least, at most.
+    Returns outcome, room of all samples, of one flipped, of one clean sample, log of the mean error at least, at most.
     """
     groups, x = bounds(c, classes, known, tables)
     # All labels are fitted: room of every sample, then the error.
-    fit, least, most, exponent = -INF, 0.0, 1.0, 0.0
+    fit, least, most = -INF, -INF, 0.0
     if aim in (FITS_AND_ERRS_LESS, FITS_AND_ERRS_MORE, NOTHING):
         fit = INF
         for j in range(4):
             if groups[j].count[1] > 0:
                 fit = min(fit, room_of_group(c, x, j // 2, 1.0 - 2.0 * (j % 2), groups[j], tables[j // 2, j % 2]))
     if fit > 0 or aim == NOTHING:
-        low, high, one = errors(x.query[0], x.value[0], x.length, x.omega)
-        low_2, high_2, two = errors(x.query[1], x.value[1], x.length, x.omega)
-        least, most, exponent = 0.5 * (low + low_2) / SLACK, 0.5 * (high + high_2) * SLACK, min(one, two)
-        most = min(most, math.exp(-min(exponent, 700.0)) * SLACK)  # the exponent has cuts beyond those of `most`
+        one, two = error_ends(c, x, 0, groups), error_ends(c, x, 1, groups)
+        least, most = mean_of(one[0], two[0]) - 1e-12, min(mean_of(one[1], two[1]) + 1e-12, 0.0)
         if fit > 0 and most <= c.error:
-            return FITS_AND_ERRS_LESS, exponent, fit, INF, INF, least, most
+            return FITS_AND_ERRS_LESS, fit, INF, INF, least, most
         if fit > 0 and least >= c.error:
-            return FITS_AND_ERRS_MORE, exponent, fit, INF, INF, least, most
+            return FITS_AND_ERRS_MORE, fit, INF, INF, least, most
     # One is not: of the flipped samples, or of the clean ones.
     flipped = clean = INF
     if aim == MISSES_FLIPPED or (aim == NOTHING and not fit > 0):
@@ -546,7 +640,7 @@ def judge(c, classes, aim, known, tables):
     if aim == MISSES_CLEAN or (aim == NOTHING and not fit > 0 and not flipped < 0):
         clean = room_of_missed(c, x, classes, False)
     outcome = MISSES_FLIPPED if flipped < 0 else MISSES_CLEAN if clean < 0 else NOTHING
-    return outcome, exponent, fit, flipped, clean, least, most
+    return outcome, fit, flipped, clean, least, most
 
 
 # --- probabilities of label counts, and the search ---------------------------------------------------------------------------------
@@ -654,14 +748,14 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
         limit: boxes looked at, at most.
 
     Returns:
-        the outcome tried; the probability that is proved; exponents and probabilities of the boxes that prove it; outcomes of the
-        points; the likeliest box that does not prove it; its `judge`.
+        the outcome tried; the probability that is proved; of the boxes that prove it: log error at least and at most, and probability;
+        outcomes of the points; the likeliest box that does not prove it; its `judge`.
     """
     # Points first: which outcome to aim at, and whether there is hope.
     c, n, law = setting(*numbers), int(numbers[0]), (own, sums, start, support)
     known, tables = np.zeros((2, n + 1, 2 + PIECES // 2)), np.empty((2, 2, PIECES, 7))
     aim, found, first = sampled(c, points, law, known, tables)
-    boxes, chance, kept = np.empty((8 * limit + 8, 6), np.int64), np.zeros(8 * limit + 8), np.empty((limit, 2))
+    boxes, chance, kept = np.empty((8 * limit + 8, 6), np.int64), np.zeros(8 * limit + 8), np.empty((limit, 3))
     live, proved, good, used, heaviest = 0, 0.0, 0, 0, 0.0
     others = found.copy()
     others[aim] = 0
@@ -681,10 +775,10 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
         live -= 1
         put(boxes[j], boxes[live])
         chance[j] = chance[live]
-        outcome, exponent, _, _, _, _, _ = judge(c, classes_of(n, box, support), aim, known, tables)
+        outcome, _, _, _, least, most = judge(c, classes_of(n, box, support), aim, known, tables)
         if outcome == aim:
             proved += likely
-            kept[good, 0], kept[good, 1] = exponent, likely
+            kept[good, 0], kept[good, 1], kept[good, 2] = least, most, likely
             good += 1
             continue
         sides = (weight * (box[1] - box[0]), float(box[3] - box[2]), float(box[5] - box[4]))
@@ -716,3 +810,12 @@ def decide(numbers, eta, own, sums, start, support, points, needed, limit):
     if heaviest == 0 and live:
         put(worst, boxes[chance[:live].argmax()])
     return aim, proved, kept[:good], found, worst, judge(c, classes_of(n, worst, support), NOTHING, known, tables)
+
+
+@_entry
+def given(numbers, counts):
+    """`judge` of one set of label counts: clean and flipped samples of class 1, then of class 2."""
+    c, n = setting(*numbers), int(numbers[0])
+    known, tables = np.zeros((2, n + 1, 2 + PIECES // 2)), np.empty((2, 2, PIECES, 7))
+    m, one, two = counts[0] + counts[1], counts[0] - counts[1], counts[2] - counts[3]
+    return judge(c, classes_of(n, (m, m, one, one, two, two), (0, n, 0, n)), NOTHING, known, tables)
