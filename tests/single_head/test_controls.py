@@ -249,6 +249,15 @@ def cells_proved_and_predicted(rng, patch):
 
 
 @case
+def errors_between_their_ends(rng, patch):
+    def intervals(exact, turned=-150.0):
+        return Study(intervals=np.tile([exact, -103.0, -97.0, turned], (DRAWS, 2, 1)))
+
+    yield worlds, PHASE["S15"], *map(intervals, (-100.0, -100 / 1.1, -100 / 0.9)), intervals(-150.0, -100.0)
+    assert not PHASE["S15"].seen(Study(intervals=intervals(-100.0).intervals * [1, 1.1, 1, 1])).holds  # too wide
+
+
+@case
 def another_power_of_the_dimension(rng, patch):
     x = 2.0 ** np.array([-6, -4, -3, -2, -1, 0, 2, 4])
     field = np.repeat(-100 * x[:, None] ** 0.98, DRAWS, axis=1)

@@ -1,4 +1,4 @@
-r"""Claims S5-S14 of page `05_phase_diagram`: where two steps fit everything, where they generalise, and how the borders move.
+r"""Claims S5-S15 of page `05_phase_diagram`: where two steps fit everything, where they generalise, and how the borders move.
 
 All statements are derived in the theory chapter of Part I (orthogonal noise, $d\to\infty$ at fixed label counts) or follow from it; none is
 quoted from the paper. Judges look at *strips*: small phase diagrams with more draws than the pictures.
@@ -335,4 +335,33 @@ def proved_cells(study, constant):
         {"fraction": float(decided.mean()), "others": float(others.sum()), "most": float(most)},
         2 * _NEW_LEVEL,
         (*within(torch.tensor([[decided.mean()]]), low=least, share=1).parts, part, *pooled.parts),
+    )
+
+
+def _narrow(study):
+    return _page_like(study) or ("" if study.d >= 200 * study.n else f"needs d >= 200 n; here {study.d}")
+
+
+@CLAIMS.claim(
+    "S15",
+    wrong=(1.1, 0.9, changed(lambda x: x[..., [3, 1, 2, 0]], "intervals")),
+    box="thm-interval",
+    uses="S14",
+    violation=_narrow,
+)
+def error_between_ends(study, constant):
+    r"""the exponent of the clean error from both sides, given the labels
+    $\log_{10}$ of the clean error of a drawn training set lies between the two ends that are proved from its label counts, in $d$
+    dimensions and in $25d$ at the same SNR and $\beta d/n$, in each with probability at least $0.99$; in $25d$ the ends are apart by at
+    most 10 % of it, in at least 95 % of draws
+    regime: $3.5 \le \beta d/n \le 8$, $1.2 < \kappa < 3.5$, $\eta \le 0.1$, $n \ge 150$, $d \ge 200n$
+    wrong: logarithms 10 % larger, 10 % smaller; the projection of $v$ on $p$ with the other sign"""
+    exact, low, high = (torch.as_tensor(study.intervals[..., k]) for k in range(3))
+    exact = constant * exact
+    place, width = (exact - low) / (high - low), (high - low) / -exact
+    quantity = "log₁₀ err, from the lower end (0) to the upper (1)"
+    return both(
+        within(place[:, 0], 0.0, 1.0, share=1 - DELTA, quantity=f"{quantity}, d"),
+        within(place[:, 1], 0.0, 1.0, share=1 - DELTA, quantity=f"{quantity}, 25 d"),
+        within(width[:, 1], high=0.1, quantity="width over log₁₀ err, 25 d"),
     )

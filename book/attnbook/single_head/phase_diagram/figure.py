@@ -87,6 +87,17 @@ def draw_proved(
     _axes_of(axes, plan, log_y)
 
 
+def draw_intervals(axes: Any, snr: np.ndarray, found: np.ndarray) -> None:
+    """Exact errors of drawn sets, and a bar between the two ends that are proved of each; found: (points, draws, 3 or more)."""
+    top = 10 * -found[..., 0].min()
+    for k in range(found.shape[1]):
+        exact, low, high = -found[:, k, :3].T
+        x, low = snr * 1.02**k, np.minimum(low, top)
+        axes.vlines(x, high, low, color=COLOURS["bound"], linewidth=4, label="proved interval" if k == 0 else None)
+        axes.plot(x, exact, ".", color=COLOURS["clean"], markersize=3, label="drawn set" if k == 0 else None)
+    axes.set(xscale="log", yscale="log", ylim=(0.1, top), xlabel="SNR")
+
+
 def proved_legend(figure: Any) -> None:
     """Legend below a picture of `draw_proved`."""
     from matplotlib.lines import Line2D

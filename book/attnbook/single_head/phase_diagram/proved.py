@@ -6,17 +6,21 @@ setting, at three numbers of samples and three dimensions, and one plane at seve
 
 import argparse
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from attnbook.files import require_writable, write_arrays
 from attnbook.single_head.phase import PhaseDiagram, PhasePlan, phase_diagram, phase_plan
 from attnbook.single_head.phase_theory import mean_field_readings
 from attnbook.single_head.proved import OUTCOMES, UNDECIDED, proved_outcome
 from attnbook.stored import seal, sealed
+from attnlib.single_head.errors import log10_error_of_scores, scores_of_fresh_data
 from attnlib.single_head.law import SignalNoiseLaw
+from attnlib.single_head.training import gradient_descent
 from bookkit.parser import answered
 
 TABLE = Path(__file__).parent / "tables" / "proved.npz"
@@ -79,6 +83,19 @@ def all_agree(diagram: PhaseDiagram) -> np.ndarray:
     each = diagram.phases()
     result: np.ndarray = (each == each[..., :1]).all(-1)
     return result
+
+
+def error_intervals(law: SignalNoiseLaw, step_size: float, draws: int, seed: int) -> np.ndarray:
+    """(draws, 4): log10 clean error of drawn training sets after two steps, and what is proved of it from the labels of the set alone.
+
+    The exact error; the lower and the upper end; the exact error of a head whose projection of v on p has the other sign.
+    """
+    sample = law.draw(seed, draws)
+    path, counts = gradient_descent(sample, step_size, 2), torch.stack(sample.counts(), -1).flatten(1)
+    scores = scores_of_fresh_data(path.v[2], path.p[2], sample)
+    ends = [proved_outcome(law, step_size, DELTA, counts=own).log10_error for own in counts.tolist()]
+    exact, turned = (log10_error_of_scores(own) for own in (scores, replace(scores, along=-scores.along)))
+    return np.column_stack([exact, ends, turned])
 
 
 # --- the stored table ------------------------------------------------------------------------------------------------------

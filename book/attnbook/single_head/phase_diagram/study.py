@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 from attnbook.single_head.mean_field import mean_field, mean_field_log10_error
 from attnbook.single_head.phase import phase_diagram, phase_plan
-from attnbook.single_head.phase_diagram.proved import predicted_phases, proved_planes
+from attnbook.single_head.phase_diagram.proved import error_intervals, predicted_phases, proved_planes
 from attnlib.randomness import stream
 from attnlib.single_head.law import SignalNoiseLaw
 
@@ -70,6 +70,16 @@ def phase_study(n, d, signal_norm, label_noise, step_size, *, draws=40, seed=0):
     for name, (plan, codes) in proved_planes(n, d, label_noise, multiple).items():
         diagram = phase_diagram(plan, draws=5 * draws // 2, seed=seed)
         s.proved[name], s.predicted_cells[name] = (codes, diagram), (predicted_phases(plan), diagram)
+    # the exact errors of drawn sets and their proved ends: at the page's SNR, and along SNRs, in d and in 25 d dimensions
+    x = np.geomspace(0.01, 1.0, 25)
+
+    def intervals(dim, snr, draws):
+        return error_intervals(SignalNoiseLaw(n, dim, snr * dim**0.5, label_noise), multiple * n / dim, draws, seed)
+
+    s.intervals = np.stack(
+        [intervals(dim, signal_norm / d**0.5, draws) for dim in (d, 25 * d)], 1
+    )  # (draws, dimension, 4)
+    s.along_snr = {dim: (x, np.stack([intervals(dim, snr, 2) for snr in x.tolist()])) for dim in (d, 25 * d)}
     return s
 
 
