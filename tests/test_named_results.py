@@ -43,7 +43,7 @@ BARE = {
         open_questions/10_noise_in_the_long_run: effective_over_d_spike
         single_head/02_two_steps: log10_clean_error_max log10_clean_error_mean log10_clean_error_min
         single_head/04_max_margin: threshold_measured_1 threshold_measured_2
-        single_head/05_phase_diagram: benign_share_noise_snr benign_share_snr_n benign_share_snr_step
+        single_head/05_phase_diagram: benign_share_noise_snr benign_share_snr_n benign_share_snr_step interval_width interval_width_25
             proved_share_where_draws_agree interpolating_share_dimension
         single_head/07_assumptions_under_stress: largest_class_probability largest_cosine largest_label_noise
             largest_label_noise_large_d smallest_dimension_ratio
