@@ -83,7 +83,8 @@ class Experiment:
         """Raises ValueError unless the state and the records fit in memory."""
 
         def held(d: int, heads: int, runs: int, records: int) -> int:
-            return 4 * runs * heads * ((d + 1) ** 2 * (9 + records) + records * d)
+            # Weights and two moments, 3 n^2 numbers each, and the records: each with a copy, made in a piece of work.
+            return 4 * runs * heads * ((d + 1) ** 2 * (18 + 2 * records) + 2 * records * d)
 
         limits.require_memory(held, d=self.d, heads=self.heads, runs=self.runs, records=min(self.records, self.steps))
 

@@ -3,6 +3,8 @@
 import errno
 import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -316,6 +318,26 @@ def test_without_numba_the_readable_implementation_trains(monkeypatch) -> None:
     assert train(SMALL.replace(steps=3)).implementation == "reference"
     with pytest.raises(ValueError, match="numba is not installed"):
         train(SMALL, implementation="compiled")
+
+
+MEMORY = """
+import resource
+from attnlib import limits
+from attnlib.in_context import Experiment, train
+grown = lambda: 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+run = lambda d: train(Experiment(d=d, heads=8, length=2, batch=16, steps=2, records=2, runs=1), threads=1)
+run(13)  # loads what every size needs
+asked, before, ask = [], grown(), limits.require_memory
+limits.require_memory = lambda bytes_of, **sizes: asked.append(bytes_of(**{k: v for k, v in sizes.items() if k != "device"}))
+run(400)
+print(max(asked), grown() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts memory in units of Linux")
+def test_the_memory_that_is_asked_for_is_below_what_a_training_takes_but_not_far_below() -> None:
+    asked, taken = map(float, subprocess.check_output([sys.executable, "-c", MEMORY], text=True).split())
+    assert asked <= taken < 2.5 * asked
 
 
 def test_settings_survive_json() -> None:
