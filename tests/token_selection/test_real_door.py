@@ -133,9 +133,9 @@ def _one_class(folder):
 
 
 def _few(folder):
-    (folder / "two").mkdir()
+    (folder / "two\x1b").mkdir()  # a folder of somebody else's
     for name in ("a.png", "b.png"):
-        Image.new("RGB", (4, 4)).save(folder / "two" / name)
+        Image.new("RGB", (4, 4)).save(folder / "two\x1b" / name)
 
 
 def _broken(folder):
@@ -145,7 +145,7 @@ def _broken(folder):
 
 OF_PICTURES = [  # what is done to the folder, further options, and the line
     (_one_class, "", r"mine: holds 1 classes: make a subfolder of pictures for each class"),
-    (_few, "", rf"too few pictures: two 2: each class needs {FEWEST}"),
+    (_few, "", rf"too few pictures: two\ufffd 2: each class needs {FEWEST}"),
     (
         _broken,
         "",

@@ -9,7 +9,6 @@ A folder of one's own pictures is a data set, too (`load_pictures`): a subfolder
 import hashlib
 import importlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from attnbook.token_selection.real_data import formats
 from attnbook.token_selection.real_data.fixed_tokens import cache_folder, progress_bar
 from attnlib import checks
 from attnlib.extras import extra
+from bookkit.parser import say
 
 FEWEST = 20  # pictures of a class of one's own
 
@@ -90,10 +90,10 @@ def told(program: str, work: Callable[[], None]) -> int:
     try:
         work()
     except (ValueError, DataSetNotFound, OSError, ModuleNotFoundError) as error:
-        print(f"{program}: error: {error}", file=sys.stderr)
+        say(f"{program}: error: {error}", error=True)
         return 2
     except KeyboardInterrupt:
-        print(f"{program}: interrupted; what is finished is kept, the same command goes on from there", file=sys.stderr)
+        say(f"{program}: interrupted; what is finished is kept, the same command goes on from there", error=True)
         return 130
     return 0
 
