@@ -53,8 +53,12 @@ class Sample:
 
     def __post_init__(self) -> None:
         checks.fitting(vars(self), tokens="R n T m", signals="R k m", labels="R n", true_labels="R n")
-        for name in ("signal_class", "signal_position"):
-            checks.tensor(name, getattr(self, name), tuple(self.labels.shape), like=self.tokens, whole=True)
+        for name in ("true_labels", "labels"):
+            checks.signs(name, getattr(self, name), tuple(self.labels.shape), like=self.tokens)
+        for name, count in (("signal_class", self.signals.shape[1]), ("signal_position", self.tokens.shape[2])):
+            found = checks.tensor(name, getattr(self, name), tuple(self.labels.shape), like=self.tokens, whole=True)
+            if not ((found >= 0) & (found < count)).all():
+                raise ValueError(f"{name} must be in 0 ... {count - 1}; got something else: it is an index")
 
     @property
     def runs(self) -> int:

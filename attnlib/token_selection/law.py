@@ -55,6 +55,8 @@ class Sample:
 
     def __post_init__(self) -> None:
         checks.fitting(vars(self) | vars(self.labels), tokens="R n T d", true="R n", observed="R n")
+        for name, found in vars(self.labels).items():
+            checks.signs(name, found, tuple(found.shape), like=self.tokens)
 
     @property
     def runs(self) -> int:

@@ -64,7 +64,7 @@ def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor
         c, (..., n, T); every sample's forces sum to zero.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: shapes that do not fit, or labels that are not +1 or -1.
 
     Source:
         derived in `book/token_selection_theory`.
@@ -76,6 +76,7 @@ def forces(scores: torch.Tensor, head_scores: torch.Tensor, labels: torch.Tensor
     """
     given = {"scores": scores, "head_scores": head_scores, "labels": labels}
     checks.fitting(given, scores="* n T", head_scores="* n T", labels="* n")
+    checks.signs("labels", labels, tuple(labels.shape), like=scores)
     return reference.forces(scores, head_scores, labels)
 
 
