@@ -47,9 +47,7 @@ class FreshScores:
 
 
 def _check_parameters(v: torch.Tensor, p: torch.Tensor, sample: Sample) -> None:
-    shape = (sample.runs, sample.tokens.shape[-1])
-    checks.tensor("v", v, shape, like=sample.tokens)
-    checks.tensor("p", p, shape, like=sample.tokens)
+    checks.fitting({"tokens": sample.tokens, "v": v, "p": p}, sample.tokens, tokens="R n T m", v="R m", p="R m")
 
 
 @checks.checked

@@ -92,9 +92,7 @@ class Heads:
     query: torch.Tensor  # (R, H, D), q
 
     def __post_init__(self) -> None:
-        runs, heads = checks.tensor("value", self.value, ("R", "H")).shape
-        checks.tensor("key", self.key, (runs, heads, "D"), like=self.value)
-        checks.tensor("query", self.query, tuple(self.key.shape), like=self.value)
+        checks.fitting(vars(self), self.value, value="R H", key="R H D", query="R H D")
 
     def matrix(self) -> torch.Tensor:
         r"""$A=\sum_hv_hk_hq_h^\top$, shape (R, D, D): a layer of linear heads depends on this alone."""
