@@ -89,7 +89,13 @@ def box(loops, n, d, snr, eta, multiple, classes, flipped, failure):
     ends.append([loops.error_ends(c, own, k, groups) for k in (0, 1)])
     missed, missed_clean = (loops.room_of_missed(c, own, (one, two), flipped) for flipped in (True, False))
     return SimpleNamespace(
-        c=c, own=own, outcome=outcome, fit=fit, missed=(missed, missed_clean), ends=np.vstack(ends[2] + [ends[:2]])
+        c=c,
+        own=own,
+        groups=groups,
+        outcome=outcome,
+        fit=fit,
+        missed=(missed, missed_clean),
+        ends=np.vstack(ends[2] + [ends[:2]]),
     )
 
 
@@ -324,18 +330,57 @@ def test_one_half_plane_and_one_slab_bound_the_error_of_any_head(plain):
         )
         assert (1 + t) ** 2 / (2 * q) == pytest.approx(best.fun, rel=1e-6)
         assert best.x == pytest.approx(t, rel=1e-3, abs=1e-4)
-        lean = 0.5 + (w**2 - b**2 * s**2) / (2 * q)
-        assert lean * (1 + t) == pytest.approx(t, rel=1e-6, abs=1e-6)
-        top = 1 + t + 2 * q / (1 + t)  # x = 1; the slab from L on, with L found in a few steps
-        for _ in range(3):
-            reach = max(abs(lean * y - t) for y in (1 + t, top)) + min(w, b * s)
-            start = t + math.exp(min(reach, 50)) - reach
-            top = start + 2 * q / start
-        reach = max(abs(lean * y - t) for y in (1 + t, top)) + min(w, b * s)
+        assert (0.5 + (w**2 - b**2 * s**2) / (2 * q)) * (1 + t) == pytest.approx(t, rel=1e-6, abs=1e-6)
+        assert log10 * math.log(10) >= log_slab(s, w, q, b, t, 1.0)
+
+
+def log_slab(size, omega, q, b, t, x):
+    """log of eq-slab, at the L that a few steps find; -inf where they find none."""
+    lean, start = 0.5 + (omega**2 - b**2 * size**2) / (2 * q), 1 + t
+    for _ in range(3):
+        top = start + 2 * q / start
+        reach = max(abs(lean * y - t) for y in (1 + t, top)) + x * min(omega, b * size)
         start = t + math.exp(min(reach, 50)) - reach
-        if start < top:
-            slab = stats.norm.sf(start / math.sqrt(q)) - stats.norm.sf(top / math.sqrt(q))
-            assert 10**log10 >= slab * (1 - 2 * stats.norm.sf(1.0))
+    ends = stats.norm.logsf([start / math.sqrt(q), top / math.sqrt(q)])
+    return (
+        ends[0] + np.log1p(-np.exp(ends[1] - ends[0])) + np.log1p(-2 * stats.norm.sf(x)) if start < top else -math.inf
+    )
+
+
+@pytest.mark.parametrize("setting", [*SETTINGS[:3], (20, 10**8, 0.5, 0.2, 6.0)])
+def test_the_ends_of_exact_ingredients_are_those_of_the_lemma(plain, monkeypatch, setting):
+    """error_ends with P, V and all lengths of one drawn set: lem-half-plane in numpy, the slab's Gaussian tails in logarithms."""
+    x, slope, seen = drawn(*setting, np.random.default_rng(9)), plain.slope, []
+    found = box(plain, *setting, x.classes, x.flipped, 0.3)
+    v, p = (x.unit * x.noise.T @ (w * x.y) for w in (x.phi, -x.omega))
+
+    def best(*numbers):
+        seen.append(slope(*numbers))
+        return seen[-1]
+
+    def length(*_):
+        return (np.linalg.norm(seen[-1] * (1 - 2 * k) * v - p),) * 2
+
+    monkeypatch.setattr(plain, "slope", best)
+    monkeypatch.setattr(plain, "length", length)
+    for k in (0, 1):
+        here = np.flatnonzero(x.classes == k)[0]
+        exact = {"query": x.query[here], "value": x.value[here], "length": x.length, "omega": x.reach}
+        own = found.own._replace(**{name: (float(number),) * 2 for name, number in exact.items()})
+        own = own._replace(query=(own.query,) * 2, value=(own.value,) * 2)
+        low, high = plain.error_ends(found.c, own, k, found.groups)
+        b, q = seen[-1], length()[0] ** 2
+        t = math.log(b * exact["value"]) + exact["query"]
+        assert high == pytest.approx(stats.norm.logcdf(-(1 + t) / math.sqrt(q)), rel=1e-9, abs=0.01)
+        slabs = [log_slab(x.length, x.reach, q, b, t, side) for side in plain.SIDES]
+        assert max(slabs) - 0.1 <= low
+        assert low <= max(slabs) + 1e-5 or low > -2
+        with mock.patch.object(
+            plain, "slope", return_value=b
+        ):  # the lower end is that of the largest V, the upper one of the least
+            below, above = (own._replace(value=((j * exact["value"], 2 * j * exact["value"]),) * 2) for j in (0.5, 1.0))
+            assert plain.error_ends(found.c, below, k, found.groups)[0] == pytest.approx(low, rel=1e-9)
+            assert plain.error_ends(found.c, above, k, found.groups)[1] == pytest.approx(high, rel=1e-9)
 
 
 def sharp_sides(n, d, snr, multiple, counts, k, delta):
@@ -536,6 +581,8 @@ def failures(loops, n, d, counts, failure, more=0):
     total = chi2.cdf(main[0], d - 2) + chi2.sf(main[1], d - 2) + chi2.sf(c.chi, n - 1)
     total += 4 * (chi2.cdf(rest[0], d - 3) + chi2.sf(rest[1], d - 3))  # Q, Q' and one for each class
     total += 20 * math.exp(-(c.gauss**2) / 2) + 4 * sf(c.normal) + 2 * n * sf(c.wide)
+    tail = math.exp(-(c.gauss**2) / 2)
+    assert (2 + 8 + 1) * tail + 20 * tail + 4 * sf(c.normal) == pytest.approx(loops.SHARED * failure, rel=1e-6)
     fit, missed = total, []
     for group, table in zip(groups, tables.reshape(4, loops.PIECES, 7), strict=True):
         assert table[0, 0] == -group.reach
