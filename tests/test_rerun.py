@@ -185,9 +185,9 @@ def test_what_is_there_is_replaced_when_asked_and_a_link_stays_a_link(book, monk
     work.write_text("notes")
     link.symlink_to(work)
     monkeypatch.setattr("bookkit.pages.rerun.run_page", lambda page, values: nbformat.v4.new_notebook())
-    (book / "null.ipynb").symlink_to("/dev/null")
-    os.mkfifo(book / "fifo.ipynb")
-    for output in ("null", "fifo"):
+    os.mkfifo(book / "fifo.ipynb")  # no device: a test that fails would replace it for the whole machine
+    (book / "leads.ipynb").symlink_to(book / "fifo.ipynb")
+    for output in ("leads", "fifo"):
         with pytest.raises(UserError, match=f"{output}.ipynb is a device or a pipe, not a file"):
             rerun("tiny", [], None, book / f"{output}.ipynb", book, force=True)
     for output in (work, link):
