@@ -35,11 +35,11 @@ def descent(x, off, steps, seed=0):
         v, p = v + (pull * s) @ u + (pull * (1 - s)) @ xi, p + turn @ (u - xi)
 
 
-def outside(x, off, error, steps, seed=0):
+def outside(x, off, error, steps, seed=0, ends=None):
     """How far samples are outside the boxes at most, over all steps, in units of the variable's weight; < 0: all inside."""
     worst = -np.inf
     with precision(64):
-        boxes = follow(cell(round(1e5 * x) - 1, round(1e5 * x) + 1), error, steps)
+        boxes = follow(cell(*(ends or (round(1e5 * x) - 1, round(1e5 * x) + 1))), error, steps)
         for (V, t, logit), box in zip(descent(x, off, steps, seed), boxes, strict=True):
             low, high = ([float(end(b)) for b in box] for end in (lambda b: b.lower(), lambda b: b.upper()))
             for k, values in enumerate(([V], t[:8], t[8:], logit[:8], logit[8:])):
@@ -56,6 +56,21 @@ def test_boxes_hold_all_samples_of_gradient_descent(x, error, steps, seed, monke
     rates = finite_border.map_rates
     monkeypatch.setattr(finite_border, "map_rates", lambda *at: [1.01 * rate for rate in rates(*at)])
     assert outside(x, float(error), error, steps, seed) > 0
+
+
+@pytest.mark.parametrize(("x", "inside"), [(1.19, False), (1.2, True), (1.202, True), (1.204, True), (1.214, False)])
+def test_boxes_of_a_cell_hold_the_samples_at_both_of_its_ends(x, inside):
+    assert bool(outside(x, 1e-9, "1e-8", 40, ends=(120_000, 120_400)) <= 0) is inside
+
+
+def test_cross_terms_widen_the_boxes_as_in_the_lemma(monkeypatch):
+    """Without movement and stretch the radius is the sum of h eps c: c = 1 up to h t = 2, then half of h t."""
+    monkeypatch.setattr(finite_border, "map_rates", lambda *_: [finite_border.ball(0)] * 5)
+    monkeypatch.setattr(finite_border, "stretch", lambda *_: 1.0)
+    with precision(64):
+        *_, box = follow(cell(120_000, 120_001), "1e-6", 41)
+        radii = [float(b.rad()) / w for b, w in zip(box, WEIGHTS, strict=True)]
+    np.testing.assert_allclose(radii, 1e-6 * (0.25 * 8 + sum(0.25 * t / 8 for t in range(8, 41))), rtol=1e-5)
 
 
 def test_slopes_are_difference_quotients():
@@ -144,8 +159,8 @@ def test_entry_into_the_smaller_trap_is_that_of_the_chapter(x):
 
 
 def test_each_of_the_four_entry_conditions_counts(monkeypatch):
-    """At x = 1.2: rooms of 0.011 prove, 0.009 in one of them does not."""
-    loss = 0.25 * 1.2 / 2.2
+    """At x = 1.2 and eps = 1/2: rooms of 0.011 prove, 0.009 in one of them does not."""
+    loss = 0.25 * 1.2 / 2.2 + np.log(2)
     for short in (None, 0, 1, 2, 3):
         room = np.full(4, 0.011)
         if short is not None:
@@ -160,13 +175,26 @@ def test_each_of_the_four_entry_conditions_counts(monkeypatch):
         monkeypatch.setattr(
             finite_border, "follow", lambda *_, state=state: [[finite_border.ball(float(z)) for z in state]]
         )
-        assert finite_border.lost(119_999, 120_001, "1e-9", 1) is (short is None)
+        assert finite_border.lost(119_999, 120_001, "0.5", 1) is (short is None)
 
 
-def test_parts_leave_no_gap_and_the_border_is_not_crossed():
-    for parts, ends in ((LOST, (100_000, 161_000)), (KEPT, (165_000, 200_000))):
-        assert [parts[0][0], *(part[1] for part in parts)] == [*(part[0] for part in parts), ends[1]]
-        assert parts[0][0] == ends[0]
+@pytest.mark.parametrize(("attention", "turned"), [(0.5999, False), (0.6001, True)])
+def test_a_kept_cell_has_more_attention_than_the_theorem_says(attention, turned, monkeypatch):
+    state = [finite_border.ball(float(z)) for z in (0, 0, 0, np.log(attention / (1 - attention)), 0)]
+    monkeypatch.setattr(finite_border, "follow", lambda *_: [state])
+    assert finite_border.kept(180_000, 180_010, "1e-6", 1) is turned
+
+
+def test_parts_leave_no_gap_and_the_border_is_not_crossed(monkeypatch):
+    asked = {"lost": [], "kept": []}
+    with monkeypatch.context() as patched:
+        for name, cells in asked.items():
+            patched.setattr(finite_border, name, lambda low, high, *_, cells=cells: cells.append((low, high)) is None)
+        assert finite_border.main() == 0
+    for name, ends in (("lost", (100_000, 161_000)), ("kept", (165_000, 200_000))):
+        lows, highs = zip(*asked[name], strict=True)
+        assert (lows[0], highs[-1]) == ends
+        assert lows[1:] == highs[:-1]
     assert not finite_border.lost(162_999, 163_001, "1e-8", 1000)
     assert not finite_border.kept(160_999, 161_001, "1e-8", 1000)
 

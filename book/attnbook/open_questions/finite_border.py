@@ -22,7 +22,7 @@ WEIGHTS = (1.0, 1.0, 1.5, 2.0, 1.5)  # of V, t_c, t_n, a, b
 LARGEST_X = 2  # of both classes
 STEP = "0.25"  # h
 Z = 0.01  # room in the trap that is proved: z and z' of the smaller trap
-TURNED = 0.6  # attention on the signal above which a class counts as kept
+TURNED = "0.6"  # attention on the signal above which a class counts as kept
 # Parts of the range of x: both ends and the width of a cell (in units of 10^-5), the largest eps, the number of steps.
 LOST = (
     (100_000, 130_000, 200, "1e-4", 64),
