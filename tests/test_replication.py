@@ -185,7 +185,7 @@ def test_a_file_that_is_no_registration_is_refused(book: Path, content: str, tol
         read = json.loads(content)
         content = json.dumps({**read, "seal": counts.sealed(read)})
     write(book / registration.FILE, content)
-    with pytest.raises(UserError, match=f"is no registration: .*{told}"):
+    with pytest.raises(UserError, match=f"is no registration: .*{told}.*: take it back from git"):
         registered(book)
 
 
@@ -543,6 +543,14 @@ def test_every_claim_is_registered_as_it_stands() -> None:
     ]
     run = f"run the page first: `attnlib notebooks {' '.join(older)}`" if older else ""
     assert [record["id"] for record in changed] == [], run or "python -m attnlib register --because '...'"
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"claims": []}', '{"claims": {"C8": {"before": 3, "because": "x"}}}',
+                                     '{"claims": {"C8": {"before": "x"}}}', '<<<<<<< HEAD\n{"claims": {}}'])  # fmt: skip
+def test_a_history_that_is_damaged_is_refused_in_a_sentence(tmp_path: Path, content: str) -> None:
+    write(tmp_path / "book" / "restated.json", content)
+    with pytest.raises(UserError, match=r"^book/restated\.json must hold what each .*: take it back from git \("):
+        restated(tmp_path)
 
 
 def past(because: dict, claims: dict, said: list) -> str:

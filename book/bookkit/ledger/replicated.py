@@ -19,7 +19,7 @@ from sphinx.util.docutils import SphinxRole
 from bookkit.ledger.records import page_name, read_ledger, tables_of
 from bookkit.ledger.words import spoken
 from bookkit.pages import tolerances
-from bookkit.pages.catalogue import find_root
+from bookkit.pages.catalogue import UserError, find_root, one_line
 from bookkit.parser import program
 from bookkit.replication import counts
 from bookkit.replication.registration import Registered, registered
@@ -122,12 +122,19 @@ def together(record: dict[str, Any], standing: Standing | None) -> dict[str, Any
 
 
 def restated(root: Path) -> dict[str, str]:
-    """By claim: what it said before it was changed, and the reason, as book/restated.json has them. Empty without that file."""
+    """By claim: what it said before it was changed, and the reason, as book/restated.json has them. Empty without that file.
+
+    Raises `UserError` for a file that holds anything else.
+    """
     path = root / "book" / "restated.json"
     if not path.is_file():
         return {}
-    claims = json.loads(path.read_text(encoding="utf-8"))["claims"]
-    return {claim: f"It {said['before'].rstrip('.')}. {said['because']}" for claim, said in claims.items()}
+    try:
+        claims = json.loads(path.read_text(encoding="utf-8"))["claims"]
+        return {claim: f"It {said['before'].rstrip('.')}. {said['because']}" for claim, said in claims.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        told = "what each claim said `before`, and `because` of what it says something else now: take it back from git"
+        raise UserError(f"book/restated.json must hold {told} ({one_line(error)})") from None
 
 
 def level_problem(records: Iterable[Mapping[str, Any]]) -> str:

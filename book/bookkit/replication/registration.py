@@ -224,7 +224,7 @@ def _read(root: Path) -> tuple[dict[str, list[str | int]], dict[str, list[str]]]
         content = json.loads(path.read_text(encoding="utf-8"))
         because = content["because"]
         if content.pop("seal", None) != counts.sealed(content):
-            raise ValueError(f"edited by hand: take it back from git, for `{program()} register` alone writes it")
+            raise ValueError("edited by hand")
         if content["format"] != FORMAT or not all(days[-1] in because for days in content["claims"].values()):
             raise ValueError("another format, or a registration without its reason")
         if not all(isinstance(why, str) and type(unseen) is int for why, unseen in because.values()):
@@ -233,7 +233,8 @@ def _read(root: Path) -> tuple[dict[str, list[str | int]], dict[str, list[str]]]
             raise ValueError("a first unseen seed that lies before that of an earlier registration")
         return because, content["claims"]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{FILE} is no registration: {one_line(error)}") from None
+        back = f"take it back from git, for `{program()} register` alone writes it"
+        raise UserError(f"{FILE} is no registration: {one_line(error)}: {back}") from None
 
 
 def _write(root: Path, because: dict[str, list[str | int]], claims: dict[str, list[str]]) -> None:
