@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from attnbook.single_head.finite_threshold import exact_threshold, expected_gain, gain, gain_bounds
 from attnbook.single_head.margin import (
     attention_margin,
     best_pattern,
@@ -20,7 +21,6 @@ from attnbook.single_head.margin import (
     selection_margin,
 )
 from attnbook.single_head.max_margin.claims import CLAIMS
-from attnbook.single_head.max_margin.finite_threshold import exact_threshold, expected_gain, gain, gain_bounds
 from attnbook.single_head.max_margin.optimum import (
     best_hard,
     constrained_optimum,

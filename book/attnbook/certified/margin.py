@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from attnbook.single_head.finite_threshold import exact_threshold
 from attnbook.single_head.margin import PATTERNS, Tokens, pattern_selection, predicted_thresholds, tokens_of
-from attnbook.single_head.max_margin.finite_threshold import exact_threshold
 from attnbook.single_head.svm import hard_margin
 from attnlib import checks
 from attnlib.arrays import Bools, Floats

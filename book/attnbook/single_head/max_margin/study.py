@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from attnbook.single_head.finite_threshold import cost_bounds, crowded, exact_threshold, threshold_bounds
 from attnbook.single_head.margin import (
     PATTERNS,
     ThresholdOutside,
@@ -30,7 +31,6 @@ from attnbook.single_head.margin import (
     smaller,
     tokens_of,
 )
-from attnbook.single_head.max_margin.finite_threshold import cost_bounds, crowded, exact_threshold, threshold_bounds
 from attnbook.single_head.max_margin.optimum import (
     best_hard,
     constrained_optimum,
