@@ -1,5 +1,7 @@
 """The border at 20 per cent of flipped labels: boxes and cells against gradient descent with vectors and a flow of its own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -63,14 +65,18 @@ def test_boxes_of_a_cell_hold_the_samples_at_both_of_its_ends(x, inside):
     assert bool(outside(x, 1e-9, "1e-8", 40, ends=(120_000, 120_400)) <= 0) is inside
 
 
-def test_cross_terms_widen_the_boxes_as_in_the_lemma(monkeypatch):
-    """Without movement and stretch the radius is the sum of h eps c: c = 1 up to h t = 2, then half of h t."""
+@pytest.mark.parametrize("stretched", [1.0, 1.25])
+def test_cross_terms_widen_the_boxes_as_in_the_lemma(stretched, monkeypatch):
+    """Without movement the radius grows by h eps c: c = 1 up to h t = 2, then half of h t."""
     monkeypatch.setattr(finite_border, "map_rates", lambda *_: [finite_border.ball(0)] * 5)
-    monkeypatch.setattr(finite_border, "stretch", lambda *_: 1.0)
+    monkeypatch.setattr(finite_border, "stretch", lambda *_: stretched)
     with precision(64):
         *_, box = follow(cell(120_000, 120_001), "1e-6", 41)
         radii = [float(b.rad()) / w for b, w in zip(box, WEIGHTS, strict=True)]
-    np.testing.assert_allclose(radii, 1e-6 * (0.25 * 8 + sum(0.25 * t / 8 for t in range(8, 41))), rtol=1e-5)
+    radius = 0.0
+    for t in range(41):
+        radius = radius * stretched + 0.25e-6 * max(1, t / 8)
+    np.testing.assert_allclose(radii, radius, rtol=1e-5)
 
 
 def test_slopes_are_difference_quotients():
@@ -254,3 +260,22 @@ def test_cells_of_the_kept_side(monkeypatch):
     assert list(kept_side.CELLS) == sorted(kept_side.CELLS)
     for x in (float(end) for end in kept_side.CELLS[:: len(kept_side.CELLS) - 1]):
         assert own_flow(x, 1e-2, 2000)[3] > 4
+
+
+def test_all_parts_of_a_cell_are_caught(monkeypatch):
+    seen, caught_from = [], 2
+
+    def caught(family, nu):
+        found = family.time >= caught_from
+        seen.extend([(float(family.x0 - family.delta), float(family.x0 + family.delta))] if found else [])
+        return found
+
+    def advanced(family, nu, length):
+        return replace(family, time=family.time + 1), 0.0 if family.time < 1 or family.delta < 0.02 else 1.0
+
+    monkeypatch.setattr(kept_side, "caught", caught)
+    monkeypatch.setattr(kept_side, "_advanced", advanced)
+    assert kept_side.kept("2.0", "2.1")
+    np.testing.assert_allclose(sorted(seen), [(2 + k / 40, 2 + (k + 1) / 40) for k in range(4)], rtol=1e-12)
+    caught_from = 99  # what no set holds at the longest time is not kept
+    assert not kept_side.kept("2.0", "2.1")
