@@ -98,6 +98,8 @@ def test_figure_names_are_unique_in_the_book() -> None:
 def test_every_page_and_every_prose_file_is_in_the_table_of_contents_once_and_nothing_else() -> None:
     files = [path for folder in ("book", "notebooks") for path in (ROOT / folder).rglob("*.md")]
     files += [path for path in (ROOT / "notebooks").rglob("*.ipynb")]
+    pages = [{path.with_suffix("") for path in (ROOT / "notebooks").rglob(f"[!.]*{end}")} for end in (".md", ".ipynb")]
+    assert pages[0] == pages[1]  # a page is a pair of files
     shown = [path.relative_to(ROOT) for path in files]
     there = {path.with_suffix("").as_posix() for path in shown if not any(part.startswith(".") for part in path.parts)}
     assert sorted(page_checks.toc_files(ROOT / "_toc.yml")) == sorted(there)
