@@ -258,6 +258,7 @@ def test_cells_of_the_kept_side(monkeypatch):
     monkeypatch.setattr(kept_side, "FIRST", -9.0)
     assert not kept_side.kept("1.6", "1.6001")
     assert list(kept_side.CELLS) == sorted(kept_side.CELLS)
+    assert (kept_side.CELLS[0], kept_side.CELLS[-1]) == ("1.96", "2.87")
     for x in (float(end) for end in kept_side.CELLS[:: len(kept_side.CELLS) - 1]):
         assert own_flow(x, 1e-2, 2000)[3] > 4
 
