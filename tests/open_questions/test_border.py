@@ -267,6 +267,7 @@ def test_all_parts_of_a_cell_are_caught(monkeypatch):
     seen, caught_from = [], 2
 
     def caught(family, nu):
+        assert float(nu) == pytest.approx(1 / 4)  # 20 per cent of flips
         found = family.time >= caught_from
         seen.extend([(float(family.x0 - family.delta), float(family.x0 + family.delta))] if found else [])
         return found
