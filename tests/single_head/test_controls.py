@@ -156,11 +156,11 @@ def classes_that_leave_the_trap(rng, patch):
     yield worlds, TRAP["L19"], Study(in_trap=kept, free=left)
     bound = np.tile(np.linspace(0.1, 0.5, 9), (40, 1))
     rises = 1.002 * bound
-    yield worlds, TRAP["L21"], *(Study(values=Study(found=f * rises, bound=bound)) for f in (1, -1, 1.05))
+    yield worlds, TRAP["L22"], *(Study(values=Study(found=f * rises, bound=bound)) for f in (1, -1, 1.05))
     for place in (4, 8):  # one flow of forty, one step: V is above its bound there
         late = rises.copy()
         late[3, place] = late[3, place - 1] = 1.3 * late[3, place]
-        assert not TRAP["L21"].seen(Study(values=Study(found=late, bound=bound))).holds
+        assert not TRAP["L22"].seen(Study(values=Study(found=late, bound=bound))).holds
     noise, signal = (Study(on_signal=np.full((10, 2), side)) for side in (False, True))
     yield worlds, TRAP["L9"], Study(plain=noise, warm=signal)
     small, large = (Study(train_accuracy=np.ones(5), log10_error=np.full(5, error)) for error in (-200.0, -1.0))

@@ -1,6 +1,6 @@
-r"""Claims L1-L6, L8-L19 and L21 of page `14_the_trap`: the flow's boundaries on the head itself, the trap, what long training selects.
+r"""Claims L1-L6, L8-L19 and L22 of page `14_the_trap`: the flow's boundaries on the head itself, the trap, what long training selects.
 
-Proofs: theory of the long run; of L21: more tokens, and the error in the trap.
+Proofs: theory of the long run; of L22: more tokens, and the error in the trap.
 """
 
 from dataclasses import replace
@@ -122,7 +122,7 @@ def trap_at_finite_d(study):
 
 
 @CLAIMS.claim(
-    "L21", wrong=(times(-1.0, "values.found"), times(1.05, "values.bound")), box="thm-rise", uses="thm-long-map L4"
+    "L22", wrong=(times(-1.0, "values.found"), times(1.05, "values.bound")), box="thm-rise", uses="thm-long-map L4"
 )
 def value_rises(study):
     r"""in the trap the value of the signal never falls
