@@ -383,6 +383,66 @@ def test_the_ends_of_exact_ingredients_are_those_of_the_lemma(plain, monkeypatch
             assert plain.error_ends(found.c, above, k, found.groups)[1] == pytest.approx(high, rel=1e-9)
 
 
+@pytest.mark.parametrize("k", [0, 1])
+def test_combined_weights_have_the_bounds_of_the_theorem(plain, monkeypatch, k):
+    """thm-interval on w = b phi + y omega: slopes on a grid of z, means by quadrature, mean and B_w from a drawn set."""
+    n, d, snr, multiple, m, s, b, sign = 40, 300, 0.4, 8.0, 0.05, 0.3, 0.7, 1 - 2 * k
+    classes, flipped, setting, seen = np.repeat([0, 1], (25, 15)), np.arange(n) % 5 == 0, plain.setting, {}
+    x = drawn(n, d, snr, 0.5, multiple, np.random.default_rng(2), classes, 1.0 - flipped)
+    monkeypatch.setattr(plain, "setting", lambda *numbers: setting(*numbers)._replace(middle=(m, m), scale=(s, s)))
+    found = box(plain, n, d, snr, 0.5, multiple, classes, flipped, 0.3)
+
+    def catch(name, function, *arguments):
+        seen[name] = arguments
+        return function(*arguments)
+
+    for name in ("norm", "length"):
+        monkeypatch.setattr(plain, name, functools.partial(catch, name, getattr(plain, name)))
+    monkeypatch.setattr(plain, "slope", lambda *_: b)
+    exact = {"mean_phi": x.phi.mean(), "along_phi": x.phi @ x.z, "along_psi": sign * (x.omega @ x.z)}
+    own = found.own._replace(**{name: (value, value) for name, value in exact.items()})
+    own = own._replace(tilt=((sign * x.omega.mean(),) * 2,) * 2)
+    plain.error_ends(found.c, own, k, found.groups)
+    w = b * x.phi + sign * x.omega
+    assert seen["length"][1:3] == (pytest.approx((w.mean(),) * 2), pytest.approx((w @ x.z,) * 2))
+    nodes, shares = np.polynomial.hermite_e.hermegauss(80)
+    for j, (group, mean, lip) in enumerate(zip(found.groups, *seen["norm"][2:4], strict=True)):
+        pull = (1, -1)[j % 2] * multiple / 4 * snr**2 * np.where(flipped, -1, 1)[classes == j // 2].sum()
+
+        def weights(z, pull=pull):
+            score = multiple / 4 * (1 + m + s * z)
+            g = 1 / (1 + np.exp((pull + score) / 2))
+            return 1 + 2 * g, g * (pull - score)
+
+        grid = np.linspace(-1, 1, 4001) * max(found.c.wide, group.reach)
+        phi, psi = (np.abs(np.gradient(f, s * grid)).max() for f in weights(grid))
+        assert (b * phi + psi) * (1 - 1e-5) <= lip[1] <= 1.2 * (b * phi + psi)
+        phi, psi = (shares @ f / shares.sum() for f in weights(nodes * math.sqrt(1 - 1 / n)))
+        own = b * phi + (sign if j in (0, 3) else -sign) * psi
+        assert all(inside(*pair) for pair in ((group.phi, phi), (group.psi, psi), (mean, own)))
+
+
+@pytest.mark.parametrize("narrow", [1.0, 0.95, 0.9, 0.85])
+def test_no_slab_starts_below_the_largest_root_of_q(plain, monkeypatch, narrow):
+    """thm-interval's L >= sqrt(q+), and L of lem-half-plane, of all slabs for |Pi v| = |Pi p| = 1 at right angles, W = 0.42."""
+    one, nothing, used, slab = (1.0, 1.0), (0.0, 0.0), [], plain.slab
+    b = plain.slope(math.log(0.42), 1.0, 1.0, 0.0)
+    ends, t = (narrow * math.hypot(b, 1), math.hypot(b, 1)), math.log(0.42 * b)
+    own = plain.Shared(one, one, one, (one, one), one, one, one, one, (nothing,) * 2, ((0.42, 0.42),) * 2)
+    monkeypatch.setattr(plain, "slope", lambda *_: b)
+    monkeypatch.setattr(plain, "length", lambda *_: ends)
+    monkeypatch.setattr(plain, "slab", lambda *numbers: used.append(numbers) or slab(*numbers))
+    c = plain.setting(40, 300, 1.0, 1.0, 0.1, math.log(0.1))
+    low, _ = plain.error_ends(c, own, 0, (plain.Group(*[one] * 9, 1.0, 1.0),) * 4)
+    slabs = [(start * ends[0], end * ends[0], beyond) for start, end, beyond in used if start < end]
+    assert slabs
+    for start, end, beyond in slabs:
+        lean = 0.5 + (1 - b**2) / (2 * np.square(ends))
+        far = np.abs(np.outer(lean, (start, end)) - t).max() + stats.norm.isf(beyond)
+        assert start >= max(ends[1], 1 + t + math.expm1(far) - far)
+    assert low == pytest.approx(max(slab(*numbers) for numbers in used))
+
+
 def sharp_sides(n, d, snr, multiple, counts, k, delta):
     """Both sides of thm-sharp-exponent for class k, from eq-sharp-letters on; nan where a hypothesis fails."""
     a, clean, flipped = multiple / 4, counts[::2], counts[1::2]
